@@ -55,7 +55,7 @@ from cnm_bridge.driver.recovery.reconciler import Reconciler
 from cnm_bridge.driver.recovery.repair import Comparison, Repair
 from cnm_bridge.driver.recovery.trusted_engine import TrustedEngine
 from cnm_bridge.driver.recovery.unfinished_teardowns import UnfinishedTeardowns
-from cnm_bridge.driver.teardown.address_owners import AddressOwners, UnrecordedLinks
+from cnm_bridge.driver.teardown.address_owners import AddressOwners
 from cnm_bridge.driver.teardown.dead_endpoints import DeadEndpoints
 from cnm_bridge.driver.teardown.liveness import Liveness
 from cnm_bridge.driver.teardown.pending import PendingTeardowns
@@ -360,7 +360,7 @@ def _make_attach(resources: Resources, owners: SandboxOwners) -> _Attach:
     move_detacher = MoveDetacher(runtime, kernel)
     daemons = DhcpDaemons(kernel)
     leases = Leases(runtime, daemons)
-    places = PlaceFinder(store, kernel, owners, resources.version, run_dir)
+    places = PlaceFinder(store, kernel, owners, resources.version)
     move = MoveAttacher(
         store=store, runtime=runtime, kernel=kernel, sandbox_sync=sandbox_sync, detacher=move_detacher, places=places
     )
@@ -396,7 +396,6 @@ def _make_teardown(resources: Resources, attach: _Attach, quiet_s: Callable[[End
         store=store,
         attachers=attach.attachers,
         owners=owners,
-        unrecorded=UnrecordedLinks(store, kernel),
         slots=slots,
         pending=pending,
     )
@@ -464,7 +463,6 @@ def _make_recovery(
         locks=resources.locks,
         run_dir=settings.run_dir,
         lost_records=lost_records,
-        search=search,
     )
     engine = TrustedEngine(
         store=store,
@@ -501,7 +499,7 @@ def _make_recovery(
         ),
         rebuild_endpoint=rebuild_endpoint,
         lease_keeper=LeaseKeeper(store, attach.dhcp_daemons, attach.leases, resources.locks),
-        dead=DeadEndpoints(store, teardown.liveness, teardown.queue, remove_leftovers.on_network),
+        dead=DeadEndpoints(store, teardown.liveness, teardown.queue),
     )
 
 

@@ -2,6 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Docker's calls to a daemon in this process, without HTTP."""
 
+import os
 from typing import Final
 
 from cni_bridge_spec import JsonObject, find_str, get_object
@@ -16,7 +17,7 @@ async def call(daemon: Daemon, method: str, body: JsonObject, *, service: str = 
     """Make a call of a service as Docker does, and return its reply."""
     (answer,) = (found.answer for found in daemon.methods if found.name == f"{service}.{method}")
     assert callable(answer)
-    reply = await answer(body, 0)
+    reply = await answer(body, os.getpid())
     assert not isinstance(reply, bytes)
     return reply
 

@@ -15,7 +15,7 @@ from cni_bridge_state.store import Store
 from cni_invoker import Limits, Runtime
 from cni_invoker.errors import PluginTimeout
 from cnm_bridge.core.link_state import KernelError
-from cnm_bridge.driver.teardown.address_owners import AddressOwners, UnrecordedLinks
+from cnm_bridge.driver.teardown.address_owners import AddressOwners
 from cnm_bridge.driver.teardown.liveness import Liveness
 from cnm_bridge.driver.teardown.pending import PendingTeardowns
 from cnm_bridge.driver.teardown.queue import TeardownLoop, TeardownQueue
@@ -36,7 +36,6 @@ __all__ = [
     "Slow",
     "WithFirewall",
     "make_queue",
-    "no_leftovers",
     "running",
     "wait_gone",
 ]
@@ -137,7 +136,6 @@ def make_queue(
         store=store,
         attachers=attachers,
         owners=owners,
-        unrecorded=UnrecordedLinks(store, kernel),
         slots=slots,
         pending=pending,
     )
@@ -152,10 +150,6 @@ def make_queue(
         quiet_s=docker.quiet_s,
     )
     return TeardownQueue(store=store, loop=loop, pending=pending, locks=locks, slots=slots)
-
-
-async def no_leftovers(_: str, __: float) -> None:
-    """Nothing is left of endpoints without a record."""
 
 
 @asynccontextmanager

@@ -10,7 +10,7 @@ import subprocess
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_hex
 
@@ -31,7 +31,7 @@ from tests.kernel.called_daemon import LIMIT_S, configure, host_local, tearing_d
 from tests.kernel.namespace import Namespace, made_namespace
 from tests.kernel.real_plugins import find_plugins
 
-FIRST, SECOND, THIRD = (EndpointId(digit + token_hex(32)[1:]) for digit in "123")
+FIRST, SECOND = (EndpointId(digit + token_hex(32)[1:]) for digit in "12")
 """In this order, and unique on this machine: a teardown looks for its link in the namespaces of all processes."""
 IFNAME: JsonObject = {"com.docker.network.endpoint.ifname": "blue0"}
 UNDO_LIMIT_S = 0.5
@@ -231,50 +231,6 @@ async def test_a_slow_undo_beside_a_dead_endpoint(store: Store, tmp_path: Path, 
         assert host.slow.read_text()
         (record,) = store.endpoints()
         assert (record.id, record.phase) == (SECOND, Phase.JOINED)
-
-
-@pytest.mark.parametrize("way", TWO)
-@pytest.mark.usefixtures("few_processes")
-async def test_a_dead_endpoint_whose_record_is_lost(
-    store: Store, tmp_path: Path, inhabited: Namespace, way: str
-) -> None:
-    """The state is older than the endpoint, and dockerd, which was killed, has forgotten it: it is torn down, too."""
-    async with one_token(store, tmp_path, way) as host:
-        with made_namespace("short-lived") as gone:
-            await host.start(FIRST, gone)
-            move_in(store.get_endpoint(FIRST), gone)
-        await store.put_endpoint(replace(store.get_endpoint(FIRST), phase=Phase.DELETING))
-        await store.remove_endpoint(FIRST)
-        await host.start(SECOND, inhabited)
-        (record,) = store.endpoints()
-        assert (record.id, record.phase) == (SECOND, Phase.JOINED)
-        assert host.executions(FIRST)[-1] == "DEL"
-
-
-@pytest.mark.parametrize("way", TWO)
-@pytest.mark.usefixtures("few_processes")
-async def test_an_endpoint_in_use_whose_record_is_lost(
-    store: Store, tmp_path: Path, sandbox: Namespace, inhabited: Namespace, way: str
-) -> None:
-    """It keeps everything when the dead endpoint beside it, whose record is lost as well, is torn down."""
-    async with one_token(store, tmp_path, way) as host:
-        await host.start(FIRST, inhabited)
-        move_in(store.get_endpoint(FIRST), inhabited)
-        first, links = store.get_endpoint(FIRST), inhabited.links()
-        tmp_path.joinpath("token").unlink()
-        with made_namespace("short-lived") as gone:
-            await host.start(THIRD, gone)
-            move_in(store.get_endpoint(THIRD), gone)
-        for endpoint_id in (FIRST, THIRD):
-            await store.put_endpoint(replace(store.get_endpoint(endpoint_id), phase=Phase.DELETING))
-            await store.remove_endpoint(endpoint_id)
-        await host.start(SECOND, sandbox)
-        (record,) = store.endpoints()
-        assert (record.id, record.phase) == (SECOND, Phase.JOINED)
-        assert host.executions(THIRD)[-1] == "DEL"
-        assert "DEL" not in host.executions(FIRST)
-        assert inhabited.links() == links != set()
-        await store.put_found_endpoint(first)  # so that it is torn down with the others
 
 
 @pytest.mark.parametrize("way", AT_JOIN)

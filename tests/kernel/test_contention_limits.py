@@ -14,7 +14,7 @@ from cnm_bridge.driver.teardown.dead_endpoints import DeadEndpoints
 from cnm_bridge.driver.teardown.liveness import Liveness
 from cnm_bridge.system.kernel import Kernel
 from cnm_bridge.system.scheduling import KeyedLocks
-from tests.kernel.teardown_queue import make_queue, no_leftovers
+from tests.kernel.teardown_queue import make_queue
 from tests.records import endpoint, put
 
 ID = EndpointId("1" * 64)
@@ -30,7 +30,7 @@ async def test_a_held_lock_is_not_waited_for_without_limit(store: Store, kernel:
     """While a call for the dead endpoint hangs with its lock, `tear_down` gives up after its limit."""
     locks: KeyedLocks[EndpointId] = KeyedLocks()
     teardowns = make_queue(store, kernel, tmp_path / "run", locks=locks)
-    dead = DeadEndpoints(store, Liveness(store, kernel), teardowns, no_leftovers)
+    dead = DeadEndpoints(store, Liveness(store, kernel), teardowns)
     clock = asyncio.get_running_loop().time
     await put(store, replace(endpoint(ID), sandbox_key=str(tmp_path / "gone")))
     async with asyncio.timeout(20):

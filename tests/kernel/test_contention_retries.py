@@ -18,7 +18,7 @@ from cnm_bridge.driver.teardown.dead_endpoints import DeadEndpoints
 from cnm_bridge.driver.teardown.liveness import Liveness
 from cnm_bridge.driver.teardown.queue import TeardownQueue
 from cnm_bridge.system.kernel import Kernel
-from tests.kernel.teardown_queue import FIRST, SECOND, Failing, Hanging, Slow, make_queue, no_leftovers, running
+from tests.kernel.teardown_queue import FIRST, SECOND, Failing, Hanging, Slow, make_queue, running
 from tests.records import NETWORK, endpoint, put
 
 ADDRESS = "10.1.0.2"
@@ -54,7 +54,7 @@ def _long_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def contention(store: Store, kernel: Kernel, teardowns: TeardownQueue) -> Contention:
     """Begin the contention of a new endpoint."""
-    dead = DeadEndpoints(store, Liveness(store, kernel), teardowns, no_leftovers)
+    dead = DeadEndpoints(store, Liveness(store, kernel), teardowns)
     asking = EndpointReference(network_id=NETWORK, endpoint_id=EndpointId(SECOND))
     return Contention(dead, "lan", wait_deadline(), asking, [ip_address(ADDRESS)])
 

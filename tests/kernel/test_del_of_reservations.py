@@ -28,7 +28,7 @@ from cnm_bridge.core.planning.plan import Plan
 from cnm_bridge.core.wire.network_driver import CreateEndpoint
 from cnm_bridge.driver.attach.attacher import Attachers
 from cnm_bridge.driver.attach.sandbox_owner import SandboxOwner, SandboxOwners
-from cnm_bridge.driver.teardown.address_owners import AddressOwners, UnrecordedLinks
+from cnm_bridge.driver.teardown.address_owners import AddressOwners
 from cnm_bridge.driver.teardown.pending import PendingTeardowns, Undo
 from cnm_bridge.driver.teardown.slots import TeardownSlots
 from cnm_bridge.driver.teardown.teardown import Teardown
@@ -150,12 +150,11 @@ async def host(
     run_dir = tmp_path / "run"
     owners = OneContainer(kernel, Engine(f"unix://{run_dir}/none", 1.0), KnownVersion(store))
     attachers = make_attachers(store, Runtime([fakes.directory], LIMITS), kernel, run_dir, owners)
-    unrecorded, pending = UnrecordedLinks(store, kernel), PendingTeardowns()
+    pending = PendingTeardowns()
     teardown = Teardown(
         store=store,
         attachers=attachers,
         owners=AddressOwners(store, pending),
-        unrecorded=unrecorded,
         slots=TeardownSlots(LIMITS.executions),
         pending=pending,
     )

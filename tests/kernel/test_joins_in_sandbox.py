@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 
 from cni_bridge_spec import JsonObject
-from cni_bridge_state import AttachmentId, AttachMode, EndpointRecord, Phase
+from cni_bridge_state import AttachMode, EndpointRecord, Phase
 from cni_bridge_state.store import Store
 from cni_invoker import Limits, Runtime
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.link_state import LinkState, Snapshot
-from cnm_bridge.core.naming import alternative_name
 from cnm_bridge.system.kernel import Kernel
 from tests.kernel.attachers import make_attachers
 from tests.kernel.namespace import Namespace
@@ -89,25 +88,3 @@ async def test_a_list_that_cannot_be_moved(store: Store, kernel: Kernel, tmp_pat
     assert {command.environment["CNI_NETNS"] for command in fakes.commands} == {
         str(tmp_path / "run/sandboxes" / ready.id)
     }
-
-
-@pytest.fixture
-def unrecorded(sandbox: Namespace) -> None:
-    """The sandbox has a link of ours whose record is lost, and libnetwork may not know it."""
-    name = alternative_name(AttachmentId("f" * 64))
-    sandbox.ip("link add eth0 type veth peer name peer", f"link property add dev eth0 altname {name}")
-
-
-@pytest.mark.usefixtures("unrecorded")
-async def test_a_second_link_beside_one_without_a_record(
-    store: Store, kernel: Kernel, tmp_path: Path, sandbox: Namespace
-) -> None:
-    """None is made in the sandbox, because Docker would panic with two, and a moved one gets a prefix of its own."""
-    await store.put_engine_version("28.5")
-    attachers = make_attachers(store, Runtime([tmp_path], Limits()), kernel, tmp_path / "run")
-    ready = await put_ready(store, 1, sandbox.path)
-    with pytest.raises(Refused, match="box1 cannot be made in the sandbox: the sandbox has a link that this driver"):
-        await attachers[AttachMode.HYBRID].attach(ready)
-    moved = replace(ready, attachment=replace(ready.attachment, mode=AttachMode.MOVE), ifname_prefix="eth")
-    joined = await attachers[AttachMode.MOVE].attach(moved)
-    assert joined.ifname_prefix == "cni"

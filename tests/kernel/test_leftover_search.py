@@ -13,7 +13,7 @@ from typing import Final, cast
 import pytest
 
 from cni_bridge_spec import JsonObject
-from cni_bridge_state import AttachmentId, EndpointId, Phase
+from cni_bridge_state import AttachmentId
 from cni_bridge_state.store import Store
 from cnm_bridge.core.naming import pin_path
 from cnm_bridge.driver.networks.lists import NetworkLists
@@ -78,34 +78,6 @@ async def test_reservations_of_other_containers(store: Store, kernel: Kernel, tm
     assert await LeftoverSearch(store, kernel, tmp_path / "run").find(["lan"]) == {}
 
 
-async def test_what_a_teardown_has_left(store: Store, kernel: Kernel, tmp_path: Path) -> None:
-    """It is a leftover, which the daemon removes, once: another teardown would not help."""
-    search = LeftoverSearch(store, kernel, tmp_path / "run")
-    for _ in range(2):  # another attempt for the same endpoint is torn down, too
-        await put(store, endpoint(OURS, Phase.READY))
-        await store.put_endpoint(endpoint(OURS, Phase.DELETING))
-        assert await search.find(["lan"]) == {}
-        await store.remove_endpoint(EndpointId(OURS))
-    file = reserve(RESERVATIONS / "lan", "10.1.2.3", OURS)
-    (found,) = (await search.find(["lan"])).values()
-    assert [artifact.what for artifact in found.artifacts] == [file]
-    await store.put_found_endpoint(endpoint(OURS, Phase.DELETING))  # for its DEL
-    await store.remove_endpoint(EndpointId(OURS))
-    assert await search.find(["lan"]) == {}
-
-
-async def test_what_no_plugin_can_remove(store: Store, kernel: Kernel, tmp_path: Path) -> None:
-    """It is no leftover any more, because another attempt would not help."""
-    search = LeftoverSearch(store, kernel, tmp_path / "run")
-    await put(store, endpoint(OURS, Phase.READY))
-    await store.put_endpoint(endpoint(OURS, Phase.DELETING))
-    await store.remove_endpoint(EndpointId(OURS))
-    reserve(RESERVATIONS / "lan", "10.1.2.3", OURS)
-    assert await search.find(["lan"]) != {}
-    search.disown(AttachmentId(OURS))
-    assert await search.find(["lan"]) == {}
-
-
 async def test_a_sandbox_that_cannot_be_read(store: Store, tmp_path: Path) -> None:
     """The link may be there, in a running container, so nothing is removed before the next look."""
     kernel = UnreadSandbox(reply_limit_s=5.0)
@@ -121,7 +93,6 @@ async def test_a_sandbox_that_cannot_be_read(store: Store, tmp_path: Path) -> No
         locks=KeyedLocks(),
         run_dir=run_dir,
         lost_records=LostRecords(kernel=kernel, run_dir=run_dir, boot_id=""),
-        search=search,
     )
     (leftovers,) = (await search.find([])).values()
     await remove(leftovers)

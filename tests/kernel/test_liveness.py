@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cni_bridge_state import AttachmentId, AttachMode, EndpointRecord, Phase, ProcessRecord
+from cni_bridge_state import AttachMode, EndpointRecord, Phase, ProcessRecord
 from cni_bridge_state.store import Store
 from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.core.naming import alternative_name, host_link_name
@@ -61,9 +61,6 @@ async def test_a_link_in_the_sandbox_of_another_endpoint(
     """A container may give its links any alternative name: only the endpoint's own sandbox counts."""
     add_link(inhabited)
     assert await is_abandoned(liveness, replace(RECORD, sandbox_key=str(sandbox.path)))
-    shared = replace(RECORD.attachment, id=AttachmentId("d" * 64))
-    inhabited.ip(f"link property add dev {NAME} altname {alternative_name(shared.id)}")
-    assert not await is_abandoned(liveness, replace(RECORD, attachment=shared, sandbox_key=str(sandbox.path)))
 
 
 async def test_a_running_container_without_its_link(liveness: Liveness, inhabited: Namespace) -> None:

@@ -82,8 +82,6 @@ async def test_a_sandbox(unseen: Kernel, sandbox: Namespace, tmp_path: Path) -> 
         assert seen.has_in_use(ALTNAME)
         assert seen.has_in_use(ALTNAME, ["/run/gone", str(sandbox.path)])
         assert not seen.has_in_use(ALTNAME, ["/run/gone"])
-        (link,) = seen.in_use
-        assert (link.altname, link.addresses) == (ALTNAME, frozenset({ADDRESS}))
     seen = await unseen.look_into_sandboxes([str(sandbox.path), "/run/gone"])
     assert (not seen.has_in_use(ALTNAME), ALTNAME in seen.links) == (True, True)
     assert (seen.has(ALTNAME, str(sandbox.path)), seen.has(ALTNAME, "/run/gone")) == (True, False)
@@ -130,7 +128,6 @@ async def test_names_that_are_not_utf_8(kernel: Kernel, inhabited: Namespace, sa
     add_link(sandbox)
     seen = await kernel.look_into_sandboxes()
     assert seen.links.keys() >= {r"\xff\xfexy", ALTNAME}
-    assert r"\xff\xfex" in {link.state.name for link in await kernel.links_in(inhabited.path)}
     sandbox.ip("link del marked")
 
 
@@ -151,7 +148,7 @@ async def test_a_sandbox_that_cannot_be_read(kernel: Kernel, sandbox: Namespace)
         assert f"cannot look into {own}: Too many open files: /proc/thread-self/ns/net" in seen.unread.values()
         assert inode in {one.inode for one in seen.unread}
         assert (seen.has_in_use(ALTNAME, [own]), seen.has(ALTNAME, own)) == (True, True)
-        assert (seen.has_in_use(ALTNAME), list(seen.in_use)) == (False, [])
+        assert not seen.has_in_use(ALTNAME)
 
 
 async def test_processes_that_are_not_visible(unseen: Kernel, sandbox: Namespace) -> None:

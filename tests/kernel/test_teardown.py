@@ -2,8 +2,8 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """A repeated teardown resumes where it stopped, and leaves alone what belongs to a new endpoint by now."""
 
-from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from ipaddress import ip_address
 from pathlib import Path
@@ -12,18 +12,16 @@ from secrets import token_hex
 import pytest
 
 from cni_bridge_spec import JsonObject
-from cni_bridge_state import AttachmentId, EndpointId, EndpointRecord, Phase, StateUnusable
+from cni_bridge_state import EndpointId, EndpointRecord, Phase, StateUnusable
 from cni_bridge_state.store import Store
 from cni_invoker import Limits, NetworkConfigurationList, PluginFailed, Runtime
 from cnm_bridge.core.errors import AddressClaimed
-from cnm_bridge.core.naming import alternative_name
-from cnm_bridge.driver.teardown.address_owners import AddressInUse, AddressOwners, UnrecordedLinks
-from cnm_bridge.driver.teardown.pending import Pending, PendingTeardowns
+from cnm_bridge.driver.teardown.address_owners import AddressOwners
+from cnm_bridge.driver.teardown.pending import PendingTeardowns
 from cnm_bridge.driver.teardown.slots import TeardownSlots
 from cnm_bridge.driver.teardown.teardown import Teardown
-from cnm_bridge.system.kernel import Kernel, Sandboxes
+from cnm_bridge.system.kernel import Kernel
 from tests.kernel.attachers import make_attachers
-from tests.kernel.namespace import Namespace
 from tests.kernel.test_full_disk import disk, fill
 from tests.plugins import FakePlugins
 from tests.records import endpoint, put
@@ -66,20 +64,17 @@ def make_teardown(
     fakes: FakePlugins,
     owners: AddressOwners | None = None,
     *,
-    slots: TeardownSlots | None = None,
     pending: PendingTeardowns | None = None,
 ) -> Teardown:
     """Make the teardown under test."""
     runtime = Runtime([fakes.directory], LIMITS)
     attachers = make_attachers(store, runtime, kernel, fakes.directory / "run")
-    unrecorded = UnrecordedLinks(store, kernel)
-    slots, pending = slots or TeardownSlots(LIMITS.executions), pending or PendingTeardowns()
+    pending = pending or PendingTeardowns()
     return Teardown(
         store=store,
         attachers=attachers,
         owners=owners or AddressOwners(store, pending),
-        unrecorded=unrecorded,
-        slots=slots,
+        slots=TeardownSlots(LIMITS.executions),
         pending=pending,
     )
 
@@ -182,81 +177,6 @@ async def test_an_address_claimed_by_a_new_endpoint(
     await teardown(store.get_endpoint(first.id))
     received = {c.plugin: bool(c.stdin.get("prevResult")) for c in fakes.commands if c.verb == "DEL"}
     assert received == {"bridge": True, "third": True, "firewall": True}
-
-
-class Slots(TeardownSlots):
-    """Knows whether a plugin slot is taken."""
-
-    taken = 0
-
-    @asynccontextmanager
-    async def plugin(self, pending: Pending, network: str) -> AsyncIterator[None]:
-        """Take a slot, and count."""
-        async with super().plugin(pending, network):
-            self.taken += 1
-            try:
-                yield
-            finally:
-                self.taken -= 1
-
-
-class Looking(Kernel):
-    """Notes how many plugin slots are taken when the addresses of running containers are read."""
-
-    def __init__(self, slots: Slots) -> None:
-        super().__init__(reply_limit_s=5.0)
-        self.taken: list[int] = []
-        self._slots = slots
-
-    async def look_into_sandboxes(self, known: Iterable[str] = ()) -> Sandboxes:
-        """Look, and note it."""
-        self.taken.append(self._slots.taken)
-        return await super().look_into_sandboxes(known)
-
-
-async def test_running_containers_are_looked_at_without_a_plugin_slot(
-    store: Store, fakes: FakePlugins, tmp_path: Path
-) -> None:
-    """It takes long with many namespaces. It is done once, before the first DEL of a plugin that needs it."""
-    slots = Slots(1)
-    kernel = Looking(slots)
-    teardown = make_teardown(store, kernel, fakes, slots=slots)
-    for endpoint_id in (FIRST, SECOND):
-        await put(store, record_of(endpoint_id, tmp_path / "netns" / endpoint_id, Phase.JOINED))
-    await teardown(store.get_endpoint(EndpointId(FIRST)))
-    await teardown(store.get_endpoint(EndpointId(SECOND)))
-    assert kernel.taken == [0]
-
-
-@pytest.mark.parametrize("then", ["its record is made", "its link leaves it"])
-async def test_an_address_of_a_running_container_without_a_record(
-    store: Store, fakes: FakePlugins, sandbox: Namespace, *, tmp_path: Path, then: str
-) -> None:
-    """DEL of `firewall` waits until it is known whether the rules are needed: an older state was imported."""
-    first = record_of(FIRST, tmp_path / "netns" / "first", Phase.JOINED)
-    await put(store, first)
-    slots = Slots(1)
-    kernel = Looking(slots)
-    teardown = make_teardown(store, kernel, fakes, slots=slots)
-    sandbox.ip(
-        "link add marked type veth peer name marked-peer",
-        f"link property add dev marked altname {alternative_name(AttachmentId(SECOND))}",
-        f"address add {ADDRESS}/24 dev marked",
-    )
-    with sandbox.living():
-        for _ in range(2):
-            with pytest.raises(AddressInUse, match=f"running container: endpoint {SECOND} has no record"):
-                await teardown(store.get_endpoint(EndpointId(FIRST)))
-        assert deleted_by(fakes) == ["third"]
-        if then == "its record is made":
-            await put(store, record_of(SECOND, tmp_path / "netns" / "second", Phase.JOINED))
-            await teardown(store.get_endpoint(EndpointId(FIRST)))
-        sandbox.ip("link del marked")
-        if then == "its link leaves it":
-            await teardown(store.get_endpoint(EndpointId(FIRST)))
-    received = {c.plugin: bool(c.stdin.get("prevResult")) for c in fakes.commands if c.verb == "DEL"}
-    assert received == {"bridge": True, "third": True, "firewall": then == "its link leaves it"}
-    assert set(kernel.taken) == {0}
 
 
 async def test_a_former_owner_whose_record_could_not_be_removed(

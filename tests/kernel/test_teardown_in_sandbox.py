@@ -15,7 +15,7 @@ from cni_bridge_state import AttachMode, EndpointId, Phase, ProcessRecord
 from cni_bridge_state.store import Store
 from cni_invoker import Limits, PluginFailed, Runtime
 from cnm_bridge.core.link_state import LinkState, Snapshot
-from cnm_bridge.driver.teardown.address_owners import AddressOwners, UnrecordedLinks
+from cnm_bridge.driver.teardown.address_owners import AddressOwners
 from cnm_bridge.driver.teardown.pending import PendingTeardowns
 from cnm_bridge.driver.teardown.slots import TeardownSlots
 from cnm_bridge.driver.teardown.teardown import Teardown
@@ -65,12 +65,11 @@ def tear_down(store: Store, kernel: Kernel, fakes: FakePlugins, tmp_path: Path) 
 
     async def run() -> None:
         attachers = make_attachers(store, Runtime([fakes.directory], LIMITS), kernel, tmp_path / "run")
-        unrecorded, pending = UnrecordedLinks(store, kernel), PendingTeardowns()
+        pending = PendingTeardowns()
         teardown = Teardown(
             store=store,
             attachers=attachers,
             owners=AddressOwners(store, pending),
-            unrecorded=unrecorded,
             slots=TeardownSlots(LIMITS.executions),
             pending=pending,
         )

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from tests.soak.choices import MOST_CONTAINERS, Scope, choose
-from tests.soak.lists import HUNG, OF_DOCKER, POOL, POOL_MOST, SINGLE
+from tests.soak.lists import HUNG, POOL, POOL_MOST, SINGLE
 from tests.soak.model import World
 from tests.soak.operations import Kill, Kind, Operation, Round
 from tests.soak.trouble import ROUNDS, Trouble
@@ -73,8 +73,6 @@ class Generator:
                 return self._many(rng, number, world)
             case Trouble.REBOOT:
                 return self._reboot(number, world)
-            case Trouble.ROLLBACK if not _has_requested_addresses(world):
-                return Round(operations=(), kill=Kill.ROLLBACK)
             case trouble:
                 return self._usual(rng, number, world, stops=trouble is Trouble.STOP)
 
@@ -168,14 +166,6 @@ class Generator:
 
     def _has(self, trouble: Trouble) -> bool:
         return trouble in self._troubles
-
-
-def _has_requested_addresses(world: World) -> bool:
-    """Return whether containers have addresses that Docker has requested from the daemon.
-
-    The records of those that an older state lacks are lost for good (docs/ipam.md, "When something is killed").
-    """
-    return any(world.lists_of(name) & OF_DOCKER.keys() for name in world.running)
 
 
 def _name(number: int, position: int) -> str:

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Kills or stops daemons and plugins in a lab, and restarts the daemons; after a reboot, or with an older state."""
+"""Kills or stops daemons and plugins in a lab, and restarts the daemons; after a reboot."""
 
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -30,18 +29,6 @@ _BOOT_LIMIT_S: Final = 300.0
 _STOPPED_S: Final = 3.0
 """How long a stopped process stands still: less than a plugin may take."""
 
-_ROLL_BACK: Final = f"""set -e
-mkdir -p /var/lib/soak
-cp -a {STATE}/. /var/lib/soak/now
-if [ -e /var/lib/soak/before ]; then
-    find {STATE} -mindepth 1 -delete
-    cp -a /var/lib/soak/before/. {STATE}
-    rm -r /var/lib/soak/before
-fi
-mv /var/lib/soak/now /var/lib/soak/before
-"""
-"""Puts the copy of the previous time back, if there is one, and keeps a copy for the next time."""
-
 _FIRST_PROCESSES: Final = (SERVER, PARTNER, (b"runc", b"init"))
 """Of containers: their programs, and what runs before; a container that Docker has lost may stay so."""
 
@@ -60,7 +47,6 @@ class Killing:
         self._surroundings = surroundings
         self._daemon_options = tuple(daemon_options)
         self._reboots = 0
-        self._is_older = False
 
     def carry_out(self, round_: Round, is_over: Callable[[], bool]) -> bool:
         """Kill what the round says and restart it; return False if no plugin was seen running until `is_over()`."""
@@ -70,17 +56,11 @@ class Killing:
             case Kill.DOCKERD:
                 self.restart_dockerd()
             case Kill.BOTH:
-                self._compare_older()
                 self._lab.stop_dockerd(signal.SIGKILL)
                 self._restart_daemon()
                 self._lab.start_dockerd(timeout_s=START_LIMIT_S)
             case Kill.REBOOT:
                 self._reboot()
-            case Kill.ROLLBACK:
-                self._lab.stop_daemon()
-                self._lab.run("sh", "-c", _ROLL_BACK)
-                self._lab.start_daemon(*self._daemon_options, timeout_s=START_LIMIT_S)
-                self._is_older = True
             case Kill.STOP_DAEMON:
                 assert self._lab.daemon is not None
                 self._lab.daemon.kill(signal.SIGSTOP)
@@ -121,19 +101,8 @@ class Killing:
     def _signal(self, process: int, name: str) -> None:
         self._lab.run("busybox", "kill", f"-{name}", str(process), check=False)
 
-    def _compare_older(self) -> None:
-        """Let the daemon compare an older state with the engine, before the engine forgets the endpoints that it lacks.
-
-        Otherwise nothing tells any more which endpoints their reservations belong to: they stay, and are reported
-        (docs/operations.md, "What a lost record means").
-        """
-        if self._is_older:
-            self._lab.run(sys.executable, "-m", "cnm_bridge", "cleanup", "--run", check=False)
-            self._is_older = False
-
     def _reboot(self) -> None:
         """End everything, and start the daemon and dockerd at the same time."""
-        self._compare_older()
         self._reboots += 1
         self._lab.stop_dockerd(signal.SIGKILL)
         self._lab.stop_daemon(signal.SIGKILL)
@@ -150,7 +119,6 @@ class Killing:
 
     def restart_dockerd(self) -> None:
         """Kill dockerd and start it."""
-        self._compare_older()
         self._lab.stop_dockerd(signal.SIGKILL)
         self._lab.start_dockerd(timeout_s=START_LIMIT_S)
 

@@ -38,8 +38,6 @@ class Kill(StrEnum):
     PLUGIN = "plugin"
     REBOOT = "everything, by a reboot"
     """As soon as the operations have ended: all processes, links and rules end, and the boot ID changes."""
-    ROLLBACK = "nothing, the state is rolled back"
-    """Between operations: the daemon starts with the state that it had at the previous one of these."""
     STOP_DAEMON = "nothing, the daemon is stopped and continued"
     STOP_PLUGIN = "nothing, a plugin is stopped and continued"
 

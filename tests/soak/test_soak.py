@@ -17,7 +17,7 @@ from tests.soak.trouble import Trouble, with_lists
 SEED = 774
 OPERATIONS = 34
 TROUBLES = (
-    *(Trouble.SLOW, Trouble.BURST, Trouble.ROLLBACK, Trouble.STOP, Trouble.PARTNER),
+    *(Trouble.SLOW, Trouble.BURST, Trouble.STOP, Trouble.PARTNER),
     *(Trouble.UPDATE, Trouble.LOG, Trouble.STRANGER),
 )
 """Those that take little time."""
@@ -36,5 +36,5 @@ def test_a_short_soak() -> None:
     report = "\n".join((*log, *figures.differences, str(figures)))
     assert not figures.differences, report
     assert figures.operations.total() >= OPERATIONS
-    assert {Kill.DAEMON, Kill.DOCKERD, Kill.ROLLBACK, Kill.STOP_DAEMON} <= set(figures.kills), report
+    assert {Kill.DAEMON, Kill.DOCKERD, Kill.STOP_DAEMON} <= set(figures.kills), report
     assert figures.operations[Kind.UPDATE], report

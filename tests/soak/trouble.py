@@ -22,8 +22,6 @@ class Trouble(StrEnum):
     """Twice as many containers as plugins may run are started at once, or all are restarted."""
     REBOOT = "reboot"
     """A reboot with restart policies, while nine of ten addresses of a pool are in use."""
-    ROLLBACK = "rollback"
-    """An older copy of the state is put back."""
     STOP = "stop"
     """SIGSTOP of the daemon or a plugin, and after a while SIGCONT."""
     MAC = "mac"
@@ -44,7 +42,6 @@ ROUNDS: Final[Mapping[Trouble, int]] = {
     Trouble.HANGING: 2,
     Trouble.BURST: 2,
     Trouble.REBOOT: 1,
-    Trouble.ROLLBACK: 2,
     Trouble.STOP: 4,
 }
 """How often each of them is chosen, in proportion."""

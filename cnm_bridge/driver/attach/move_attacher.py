@@ -102,7 +102,7 @@ class MoveAttacher:
     async def attach(self, record: EndpointRecord) -> EndpointRecord:
         """Store that the endpoint is joined. libnetwork then moves the link, and the sandbox is synced afterwards."""
         snapshot = _snapshot(Endpoint(record))
-        record = replace(record, phase=Phase.JOINED, ifname_prefix=await self.places.find_prefix(record))
+        record = replace(record, phase=Phase.JOINED, ifname_prefix=self.places.find_prefix(record))
         record = replace(record, snapshot=(await self.sandbox_sync.as_allowed(record.sandbox, snapshot)).to_json())
         endpoint = Endpoint(record)
         await self.store.put_endpoint(record)

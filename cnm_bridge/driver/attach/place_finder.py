@@ -30,7 +30,6 @@ from cnm_bridge.core.errors import Refused, endpoint_option
 from cnm_bridge.core.link_state import IpInterface, KernelError, NamespaceMissing
 from cnm_bridge.core.lists.guard import is_guarded
 from cnm_bridge.core.lists.plugin_suitability import find_unsuitable
-from cnm_bridge.core.naming import attachment_of, attachments_of_others
 from cnm_bridge.core.options.cni_options import parse_options
 from cnm_bridge.core.planning.identity import with_identity
 from cnm_bridge.driver.attach.sandbox_owner import SandboxOwner, SandboxOwners
@@ -95,30 +94,21 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class PlaceFinder:
-    """Knows sandboxes and their containers.
-
-    Attributes:
-        run_dir: The parent directory of our own mounts.
-    """
+    """Knows sandboxes and their containers."""
 
     store: Store
     kernel: Kernel
     owners: SandboxOwners
     version: KnownVersion
-    run_dir: Path
 
     async def find(self, record: EndpointRecord) -> Place:
-        """Return where the link of an endpoint that is being joined is made.
-
-        Raises:
-            KernelError: The links of the sandbox cannot be listed.
-        """
+        """Return where the link of an endpoint that is being joined is made."""
         sandbox = record.sandbox
         if not self.kernel.is_namespace(sandbox):
             reason = "the sandbox does not exist yet"
             return Place(obstacle=reason, unknown=reason)
         await self.version.wait_looked()
-        obstacle = await self._find_obstacle(record)
+        obstacle = self._find_obstacle(record)
         may_collide = record.attachment.ifname.rstrip(digits) == record.ifname_prefix
         needs_networks = obstacle is None and record.attachment.mode.falls_back_to_move and may_collide
         owner = SandboxOwner(unknown="it was not looked for")
@@ -166,26 +156,19 @@ class PlaceFinder:
             log.info("container.addresses_unknown", endpoint_id=record.id, error=str(exc))
             return ()
 
-    async def _find_obstacle(self, record: EndpointRecord) -> str | None:
+    def _find_obstacle(self, record: EndpointRecord) -> str | None:
         version = self.version.current
         if version is None:
             return "the version of the Docker Engine was not known"
         if not version.makes_sandbox_first:
             return f"Docker Engine {version} would not restore the sandbox after its own restart"
-        if self._others(record) or await self._find_unrecorded(record):
+        if self._others(record):
             return "the sandbox has a link that this driver made in it already"
         return None
 
-    async def find_prefix(self, record: EndpointRecord) -> str:
-        """Return the prefix of the name of a link that libnetwork moves into the sandbox.
-
-        Raises:
-            KernelError: The links of the sandbox cannot be listed.
-        """
-        names = [other.attachment.ifname for other in self._others(record)]
-        if self.version.current is None or self.version.current.makes_sandbox_first:
-            names += await self._find_unrecorded(record)
-        taken = {name.rstrip(digits) for name in names}
+    def find_prefix(self, record: EndpointRecord) -> str:
+        """Return the prefix of the name of a link that libnetwork moves into the sandbox."""
+        taken = {other.attachment.ifname.rstrip(digits) for other in self._others(record)}
         return next(prefix for prefix in (record.ifname_prefix, *_OTHER_PREFIXES) if prefix not in taken)
 
     async def is_inhabited(self, record: EndpointRecord) -> bool:
@@ -199,17 +182,6 @@ class PlaceFinder:
         with suppress(NamespaceMissing):
             return await self.kernel.is_inhabited(Path(record.attachment.netns))
         return False
-
-    async def _find_unrecorded(self, record: EndpointRecord) -> list[str]:
-        """Return the names of our links in the sandbox whose records are lost: libnetwork may not know them.
-
-        Those of another instance are not ours.
-        """
-        links = await self.kernel.links_in(record.sandbox)
-        owners = ((link.state.name, attachment_of(altname)) for link in links for altname in link.altnames)
-        found = [(name, one) for name, one in owners if one is not None and self.store.find_attachment(one) is None]
-        others = attachments_of_others(await self.kernel.mounted_namespaces(), self.run_dir) if found else frozenset()
-        return [name for name, owner in found if owner not in others]
 
     def _others(self, record: EndpointRecord) -> list[EndpointRecord]:
         """Return the other endpoints whose link was or is being made in the same sandbox."""

@@ -3,11 +3,8 @@
 """Finds and removes what is left of endpoints without a record: namespaces, links, and what plugins made for their IDs.
 
 A staging namespace or a link is ours if its name says so, unless another instance of cni-bridge has a namespace for
-the same container ID in its own run directory. Reservations and rules are ours if they have the ID of such a leftover,
-or that of an endpoint that this run of the daemon has torn down: the state was replaced by an older one, which does not
-have, for example, the ports that the endpoint published. Those of any other container may be another runtime's.
-
-Leftovers are removed in each round, and at once for a refused new endpoint.
+the same container ID in its own run directory. Reservations and rules are ours if they have the ID of such a leftover.
+Those of any other container may be another runtime's.
 """
 
 import asyncio
@@ -19,7 +16,7 @@ from typing import Final
 import structlog
 
 from cni_bridge_spec import JsonObject
-from cni_bridge_state import AttachmentId, EndpointId, EndpointRecord, NetworkId, Phase, StateError
+from cni_bridge_state import AttachmentId, EndpointId, NetworkId, Phase, StateError
 from cni_bridge_state.store import Store
 from cni_invoker import CniError, NetworkConfigurationList
 from cnm_bridge.core.errors import Refused
@@ -49,9 +46,6 @@ from cnm_bridge.system.kernel import Kernel, Link
 from cnm_bridge.system.scheduling import KeyedLocks
 
 log = structlog.get_logger()
-
-_REMEMBERED: Final = 2000
-"""How many of the endpoints that have been torn down are remembered."""
 
 _UNKNOWN: Final = NetworkId("0" * 64)
 """Stored as the Docker network of such an endpoint. The teardown does not use it."""
@@ -86,10 +80,6 @@ class LeftoverSearch:
         self._kernel = kernel
         self._run_dir = run_dir
         self._directories = staging_directory(run_dir), pin_directory(run_dir)
-        self._torn_down: dict[str, bool] = {}
-        """Endpoint → whether what is left of it is ours. That is so once: another attempt would not help."""
-        store.when_removed(self._note_torn_down)
-        store.when_phase_changed(self._note_phase)
 
     async def find(
         self, networks: Iterable[str], configurations: Iterable[JsonObject] = ()
@@ -105,14 +95,13 @@ class LeftoverSearch:
         """
         # Records are read first and last, so that they include what is created or removed meanwhile.
         known = self._known()
-        torn_down = {AttachmentId(endpoint_id) for endpoint_id, is_ours in self._torn_down.items() if is_ours}
         others = await self._find_others()
         links = _by_attachment(await self._kernel.host_links())
         paths = [path for one in self._directories for path in await self._kernel.namespaces_in(one)]
         mounted = {AttachmentId(path.name) for path in paths if is_attachment_id(path.name)}
         rules = owned_rules(await read_rules())
         reservations = await self._find_reservations(networks, configurations)
-        ours = (mounted | links.keys() | torn_down) - known - self._known() - others - await self._find_others()
+        ours = (mounted | links.keys()) - known - self._known() - others - await self._find_others()
         artifacts: dict[str, list[PluginArtifact]] = {}
         for artifact in (*await asyncio.to_thread(tuple, rules), *reservations.owned):
             if artifact.container_id in ours:
@@ -124,7 +113,7 @@ class LeftoverSearch:
                 link=links.get(attachment_id),
                 artifacts=tuple(artifacts.get(attachment_id, ())),
             )
-            for attachment_id in ours & (mounted | links.keys() | artifacts.keys())
+            for attachment_id in ours
         }
 
     async def find_unwritten(
@@ -132,10 +121,6 @@ class LeftoverSearch:
     ) -> tuple[Path, ...]:
         """Return the empty reservations; see `artifacts.remove_unwritten`. Arguments as above."""
         return (await self._find_reservations(networks, configurations)).unwritten
-
-    def disown(self, attachment_id: AttachmentId) -> None:
-        """Take what is left of an endpoint for no leftover from now on, because the daemon cannot remove it."""
-        self._torn_down[attachment_id] = False
 
     def _known(self) -> set[AttachmentId]:
         reserved = (AttachmentId(record.id) for record in self._store.ipam.reservations())
@@ -159,15 +144,6 @@ class LeftoverSearch:
 
         return await asyncio.to_thread(find)
 
-    def _note_torn_down(self, endpoint_id: EndpointId) -> None:
-        self._torn_down[endpoint_id] = endpoint_id not in self._torn_down
-        if len(self._torn_down) > _REMEMBERED:
-            del self._torn_down[next(iter(self._torn_down))]
-
-    def _note_phase(self, record: EndpointRecord, is_removed: bool) -> None:
-        if record.phase is Phase.PENDING and not is_removed:  # another attempt, whose teardown is another one
-            self._torn_down.pop(record.id, None)
-
     async def _find_others(self) -> frozenset[AttachmentId]:
         return attachments_of_others(await self._kernel.mounted_namespaces(), self._run_dir)
 
@@ -178,7 +154,6 @@ class RemoveLeftovers:
 
     Attributes:
         run_dir: The parent directory of the staging namespaces.
-        search: Finds leftovers, and takes the ID of what stays because there is no list whose plugins could remove it.
     """
 
     store: Store
@@ -188,7 +163,6 @@ class RemoveLeftovers:
     locks: KeyedLocks[EndpointId]
     run_dir: Path
     lost_records: LostRecords
-    search: LeftoverSearch
 
     async def __call__(self, leftovers: Leftovers) -> None:
         """Remove the leftovers of an endpoint, unless its link may be in a sandbox.
@@ -212,7 +186,6 @@ class RemoveLeftovers:
                 configuration = await self._find_configuration(leftovers)
                 if configuration is None:
                     await self._remove(leftovers)
-                    self.search.disown(attachment_id)
                     return
                 known = tuple(artifact.address for artifact in leftovers.artifacts if artifact.address is not None)
                 record = await self.lost_records.make(
@@ -229,24 +202,6 @@ class RemoveLeftovers:
             log.warning("endpoint.leftovers_kept", endpoint_id=endpoint_id, error=str(exc))
         except Exception:  # a bug is logged, and must not keep the round from handling the other endpoints
             log.exception("endpoint.leftovers_kept", endpoint_id=endpoint_id)
-
-    async def on_network(self, network: str, until: float) -> None:
-        """Begin to remove endpoints on a CNI network whose records are lost, until a moment in event loop time.
-
-        The engine is not asked, because it answers no question while dockerd boots: without its record an endpoint
-        cannot be joined. What a DEL has left, such as a rule, is no endpoint and stays until the next round. The caller
-        must not cancel this: a record that is stored without a teardown would hold its address until the next start.
-        """
-        try:
-            found = await self.search.find(self.lists.bound_names(), self.lists.bound_documents())
-        except KernelError as exc:  # the plugin's own error is reported instead
-            log.warning("contention.kernel_unread", error=str(exc))
-            return
-        for leftovers in found.values():
-            is_endpoint = leftovers.is_mounted or leftovers.link is not None
-            is_here = any(artifact.network == network for artifact in leftovers.artifacts)
-            if is_endpoint and is_here and asyncio.get_running_loop().time() < until:
-                await self(leftovers)
 
     async def _is_in_use(self, attachment_id: AttachmentId) -> bool:
         """Return whether the link is in a sandbox, or may be in one that cannot be read now."""

@@ -3,29 +3,22 @@
 """Finds out who has an address: for errors, and because the DEL of some plugins removes rules by address alone.
 
 The DEL of such a plugin removes the rules of every endpoint that uses the address. An address can have a new owner
-while the former one is still being deleted: its DEL may have failed after the address was released, its record may have
-been restored from a copy, or the list has no plugin that reserves addresses (`static` does not).
-
-The new owner may be without a record: if an older state was imported, or its directory came back from a copy, the
-containers that were started since then have none until the engine has been asked. They are found by their links.
+while the former one is still being deleted: its DEL may have failed after the address was released, or the list has no
+plugin that reserves addresses (`static` does not).
 """
 
-import asyncio
-from collections.abc import Collection, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from cni_bridge_state import AddressPhase, AddressRecord, AddressUse, AttachmentId, EndpointId, EndpointRecord, Phase
+from cni_bridge_state import AddressPhase, AddressRecord, AddressUse, EndpointId, EndpointRecord, Phase
 from cni_bridge_state.store import Store
-from cni_invoker import CniError, NetworkConfigurationList
+from cni_invoker import NetworkConfigurationList
 from cni_invoker.advanced import needs_rules
-from cni_invoker.errors import ErrorCode
 from cnm_bridge.core.errors import AddressClaimed
-from cnm_bridge.core.link_state import IpAddress, KernelError
-from cnm_bridge.core.naming import attachment_of
+from cnm_bridge.core.link_state import IpAddress
 from cnm_bridge.core.wire.network_driver import EndpointReference
 from cnm_bridge.driver.teardown.pending import PendingTeardowns
-from cnm_bridge.system.kernel import Kernel, MarkedLink
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,65 +89,6 @@ class AddressOwners:
 def _types_of(configuration: NetworkConfigurationList) -> frozenset[str]:
     """Return the types of a list's plugins."""
     return frozenset(plugin.type for plugin in configuration.plugins)
-
-
-class AddressInUse(CniError):
-    """A plugin's DEL has to wait: a running container whose endpoint has no record has one of the addresses."""
-
-    code = ErrorCode.TRY_AGAIN_LATER
-
-    def __init__(self, plugin: str, attachment_id: AttachmentId) -> None:
-        super().__init__(
-            f"the DEL of plugin {plugin} waits, because it would remove the rules of a running container: endpoint "
-            f"{attachment_id} has no record and has the same address; the DEL runs "
-            "when the engine lists that endpoint, or when its container ends"
-        )
-
-
-@dataclass(slots=True)
-class UnrecordedLinks:
-    """Finds the links in running containers that belong to endpoints without a record.
-
-    Only what existed when the daemon started can be without a record, because a record is stored before anything is
-    done. So Docker's sandboxes are read once, before the first DEL that needs it. They are read again only to see
-    whether such a link still exists.
-    """
-
-    store: Store
-    kernel: Kernel
-    _found: tuple[MarkedLink, ...] | None = field(default=None, init=False)
-    _reading: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
-
-    async def look(self, addresses: Collection[str]) -> None:
-        """Read the sandboxes if a DEL for some addresses needs it, which would hold a plugin slot meanwhile."""
-        with suppress(KernelError):  # that DEL tries again, and fails with the reason
-            async with self._reading:
-                if self._found is None or self._user_of(addresses) is not None:
-                    self._found = await self._read()
-
-    async def refuse_if_used(self, plugin: str, addresses: Collection[str]) -> None:
-        """Return if no such link has any of some addresses, which are without prefixes. The caller calls `look` before.
-
-        Raises:
-            AddressInUse: One has; `plugin` is the type of the plugin that would remove the rules.
-            KernelError: It cannot be read which sandboxes there are.
-        """
-        if self._found is None:  # otherwise nothing is waited for: the caller holds a plugin slot
-            async with self._reading:
-                self._found = await self._read()
-        user = self._user_of(addresses)
-        if user is not None:
-            raise AddressInUse(plugin, user)
-
-    async def _read(self) -> tuple[MarkedLink, ...]:
-        """Return the links; of what was found before, also those in sandboxes that cannot be read now."""
-        seen = await self.kernel.look_into_sandboxes()
-        return (*seen.in_use, *(link for link in self._found or () if link.sandbox in seen.unread))
-
-    def _user_of(self, addresses: Collection[str]) -> AttachmentId | None:
-        """Return an attachment whose link has one of the addresses, and which has no record even now."""
-        used = (attachment_of(link.altname) for link in self._found or () if not link.addresses.isdisjoint(addresses))
-        return next((one for one in used if one is not None and self.store.find_attachment(one) is None), None)
 
 
 def describe_holders(

@@ -8,7 +8,7 @@ a small subnet. The daemon searches for dead endpoints only after a refusal.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
@@ -25,22 +25,14 @@ log = structlog.get_logger()
 
 _DEAD: Final = "its container does not run, and a new endpoint needs an address or a port that it may hold"
 
-RemoveLeftovers = Callable[[str, float], Awaitable[None]]
-"""Begins, until a moment in event loop time, to tear down what is left on a CNI network of endpoints without record."""
-
 
 @dataclass(frozen=True, slots=True)
 class DeadEndpoints:
-    """Finds dead endpoints, and tears them down.
-
-    Attributes:
-        remove_leftovers: Is called if none is dead; it is never cancelled.
-    """
+    """Finds dead endpoints, and tears them down."""
 
     store: Store
     liveness: Liveness
     teardowns: TeardownQueue
-    remove_leftovers: RemoveLeftovers
     _search: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
     """One call at a time searches: the others find what it has begun."""
 
@@ -57,17 +49,10 @@ class DeadEndpoints:
         return any(self.store.find_endpoint(endpoint_id) is None for endpoint_id in dead)
 
     async def begin_on(self, network: str, asking: EndpointId, until: float) -> None:
-        """Begin, until a moment in event loop time, to tear down the dead endpoints of a CNI network, except `asking`.
-
-        If none is dead, these are the endpoints whose records are lost: the state is older than the endpoints, and
-        dockerd may have forgotten them.
-        """
+        """Begin, until a moment in event loop time, to tear down the dead endpoints of a CNI network but `asking`."""
         async with self._search:
             here = (record for record in self.store.endpoints() if record.attachment.network == network)
             await self._begin((record for record in here if record.id != asking), until)
-            is_late = asyncio.get_running_loop().time() >= until
-            if not (is_late or self.teardowns.leaving_network(network)):
-                await self.remove_leftovers(network, until)
 
     async def _begin(self, endpoints: Iterable[EndpointRecord], until: float) -> tuple[EndpointId, ...]:
         """Begin to tear down the dead ones of these endpoints; return them, none if that cannot be found out."""

@@ -17,10 +17,8 @@ from typing import Final
 
 import structlog
 
-from cni_bridge_state import AttachmentId, EndpointId, EndpointRecord, NotJoined, Phase, ProcessRecord
+from cni_bridge_state import EndpointId, EndpointRecord, NotJoined, Phase, ProcessRecord
 from cni_bridge_state.store import Store
-from cni_invoker import CniError
-from cni_invoker.errors import ErrorCode
 from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.core.naming import alternative_name, host_link_name
 from cnm_bridge.system.kernel import Kernel, Sandboxes
@@ -34,18 +32,6 @@ _IN_USE: Final = (
     "a container starts or runs on it, so it stays until that container ends; did dockerd lose it in a crash, or does "
     "another engine use this driver too?"
 )
-
-
-class AttachmentInUse(CniError):
-    """A teardown has to wait: a running container has the same attachment, and its endpoint has no record."""
-
-    code = ErrorCode.TRY_AGAIN_LATER
-
-    def __init__(self, attachment_id: AttachmentId) -> None:
-        super().__init__(
-            f"the DEL waits, because it would take the network of a running container that has the same DHCP client "
-            f"identifier, and so the same attachment {attachment_id}; the DEL runs when that container has ended"
-        )
 
 
 @dataclass(slots=True)
@@ -193,23 +179,6 @@ class Liveness:
             record.id for record in joined if seen.has(alternative_name(record.attachment.id), str(record.sandbox))
         )
 
-    async def refuse_reused_attachment(self, record: EndpointRecord) -> None:
-        """Raise if another endpoint now owns the attachment of one that is being deleted.
-
-        Endpoints with the same DHCP client identifier have the same attachment, one after the other. If an older state
-        was restored, the next one may have no record. Its sandbox is another one, and so is its first process.
-
-        Raises:
-            AttachmentInUse: A container runs on that endpoint, or may.
-            KernelError: The sandboxes cannot be read.
-        """
-        if record.phase is not Phase.DELETING or _has_own_id(record) or record.sandbox_key is None:
-            return
-        if record.first_process is not None and self._runs(record.first_process):
-            return
-        if await self.kernel.gone_sandboxes([record.sandbox_key]) and await self.find_in_use([record]):
-            raise AttachmentInUse(record.attachment.id)
-
     async def without_in_use(self, records: Iterable[EndpointRecord]) -> tuple[EndpointRecord, ...]:
         """Return the endpoints that are not in use. On a kernel error, all count as in use.
 
@@ -267,10 +236,9 @@ class Liveness:
 def own_sandboxes(record: EndpointRecord) -> tuple[str, ...]:
     """Return the paths of the sandbox in which the link of an endpoint is: Docker's, and our pin. None stand for any.
 
-    The record may be from before Join. An attachment with an ID of its own may belong to another endpoint by now, whose
-    record was lost.
+    The record may be from before Join.
     """
-    if record.sandbox_key is None or not _has_own_id(record):
+    if record.sandbox_key is None:
         return ()
     return (record.sandbox_key, *((record.attachment.netns,) if record.attachment.mode.in_sandbox else ()))
 
@@ -279,16 +247,6 @@ def _is_in_host_netns(record: EndpointRecord, in_host_netns: frozenset[str]) -> 
     return not in_host_netns.isdisjoint((host_link_name(record.attachment.id), alternative_name(record.attachment.id)))
 
 
-def _has_own_id(record: EndpointRecord) -> bool:
-    """Return whether no other endpoint can have the same attachment, as those with a DHCP client identifier can."""
-    return record.attachment.id == AttachmentId(record.id)
-
-
 def _is_in_use(record: EndpointRecord, seen: Sandboxes) -> bool:
-    """Return whether a process runs, or may run, in a sandbox with the link of an endpoint.
-
-    A link that may be in any sandbox may also be in one that cannot be read.
-    """
-    if not _has_own_id(record) and seen.unread:
-        return True
+    """Return whether a process runs, or may run, in a sandbox with the link of an endpoint."""
     return seen.has_in_use(alternative_name(record.attachment.id), own_sandboxes(record))

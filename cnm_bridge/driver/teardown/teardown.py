@@ -20,11 +20,11 @@ import structlog
 
 from cni_bridge_state import AttachmentId, EndpointRecord, Phase, StateUnusable
 from cni_bridge_state.store import Store
-from cni_invoker.advanced import RULES_BY_ADDRESS, find_orphaned_plugins, kill_orphaned_plugins
+from cni_invoker.advanced import find_orphaned_plugins, kill_orphaned_plugins
 from cni_invoker.errors import PluginStillRuns
 from cnm_bridge.core.endpoint import Endpoint
 from cnm_bridge.driver.attach.attacher import Attachers
-from cnm_bridge.driver.teardown.address_owners import AddressOwners, UnrecordedLinks
+from cnm_bridge.driver.teardown.address_owners import AddressOwners
 from cnm_bridge.driver.teardown.liveness import Liveness
 from cnm_bridge.driver.teardown.pending import Pending, PendingTeardowns, Undo
 from cnm_bridge.driver.teardown.slots import TeardownSlots
@@ -44,7 +44,6 @@ class Teardown:
     store: Store
     attachers: Attachers
     owners: AddressOwners
-    unrecorded: UnrecordedLinks
     slots: TeardownSlots
     pending: PendingTeardowns
 
@@ -65,8 +64,6 @@ class Teardown:
         pending = self.pending.add(record.id)
         pending.has_begun = True
         pending.deleted |= frozenset(record.deleted)
-        if record.addresses and _finds_rules_by_address(record):
-            await self.unrecorded.look(record.addresses)
         if record.phase is not Phase.DELETING:
             record = replace(record, phase=Phase.DELETING)
             await self._progress(record, pending).save(record)
@@ -103,7 +100,6 @@ class Teardown:
         return _Progress(
             store=self.store,
             owners=self.owners,
-            unrecorded=self.unrecorded,
             slot=partial(self.slots.plugin, pending, record.attachment.network),
             pending=pending,
             kept=frozenset() if pending.kept is None else _attached_plugins(pending.kept),
@@ -117,7 +113,6 @@ class _Progress:
     Attributes:
         store: The records.
         owners: Finds another endpoint that needs the rules that a plugin would remove by address.
-        unrecorded: Finds running containers whose endpoint has no record.
         slot: Takes a slot for one execution of a plugin.
         pending: The pending teardown.
         kept: The indexes of the plugins whose DEL does not run in this attempt.
@@ -125,7 +120,6 @@ class _Progress:
 
     store: Store
     owners: AddressOwners
-    unrecorded: UnrecordedLinks
     slot: Callable[[], AbstractAsyncContextManager[None]]
     pending: Pending
     kept: frozenset[int]
@@ -151,10 +145,7 @@ class _Progress:
 
         Raises:
             AddressClaimed: An endpoint that is being created may need them.
-            AddressInUse: A running container may need them, whose endpoint has no record.
-            KernelError: It cannot be read which addresses running containers have.
         """
-        await self.unrecorded.refuse_if_used(plugin, record.addresses)  # before the records, which may be added to
         owner = self.owners.find_owner(record, plugin)
         if owner is not None:
             log.info("endpoint.address_has_new_owner", endpoint_id=record.id, owner=owner, plugin=plugin)
@@ -169,12 +160,6 @@ def _with_deleted(record: EndpointRecord, pending: Pending) -> EndpointRecord:
 def _attached_plugins(record: EndpointRecord) -> frozenset[int]:
     """Return the indexes of the plugins for which a DEL is pending."""
     return frozenset(range(len(Endpoint(record).network.plugins))).difference(record.deleted)
-
-
-def _finds_rules_by_address(record: EndpointRecord) -> bool:
-    """Return whether a plugin whose DEL is pending finds its rules by address alone."""
-    plugins = enumerate(Endpoint(record).network.plugins)
-    return any(plugin.type in RULES_BY_ADDRESS for index, plugin in plugins if index not in record.deleted)
 
 
 def first_pending_plugin(record: EndpointRecord) -> str | None:
@@ -237,12 +222,10 @@ class CheckedTeardown:
 
         Raises:
             PluginStillRuns: A plugin of the previous run is still running for the endpoint and cannot be killed.
-            AttachmentInUse: A container runs on another endpoint with the same attachment.
             KernelError: As `Teardown`, or it cannot be checked whether the endpoint is in use.
             CniError, StateError: See `Teardown`.
         """
         if not await self._keep_if_in_use(record):
-            await self.liveness.refuse_reused_attachment(record)
             await self.orphaned_plugins.ensure_none(record.attachment.id)
             await self.teardown(record)
 

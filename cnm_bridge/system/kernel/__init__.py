@@ -13,7 +13,7 @@ from cnm_bridge.system.kernel.kernel import Kernel
 from cnm_bridge.system.kernel.netlink.links import Link
 from cnm_bridge.system.kernel.pin import Finish, Pin
 from cnm_bridge.system.kernel.processes import SandboxProcess
-from cnm_bridge.system.kernel.sandboxes import MarkedLink, Sandboxes
+from cnm_bridge.system.kernel.sandboxes import Sandboxes
 from cnm_bridge.system.kernel.staged_link import LinkLocation, StagedLink
 from cnm_bridge.system.kernel.sysctl import Baseline, is_ipv6_on
 from cnm_bridge.system.kernel.view import KernelView
@@ -27,7 +27,6 @@ __all__ = [
     "KernelView",
     "Link",
     "LinkLocation",
-    "MarkedLink",
     "Pin",
     "SandboxProcess",
     "Sandboxes",

@@ -8,7 +8,7 @@ alternative name and address.
 
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,26 +30,11 @@ container's ID, or of the network's if it is that of a swarm's load balancer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MarkedLink:
-    """A link in a sandbox that has an alternative name.
-
-    Attributes:
-        altname: The alternative name.
-        addresses: Its addresses, without prefixes.
-        sandbox: The namespace that it is in.
-    """
-
-    altname: str
-    addresses: frozenset[str]
-    sandbox: NamespaceId
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Sandboxes:
     """What a look has found.
 
     Attributes:
-        links: The links that have an alternative name, by that.
+        links: Alternative name of a link → the sandboxes with such a link.
         addresses: The addresses of all links, without prefixes.
         ids: The namespace at each of the paths that were looked at.
         unread: Why a sandbox could not be read. It says nothing about the others.
@@ -57,17 +42,12 @@ class Sandboxes:
         inhabited: The namespaces in which processes run; None if not all processes are visible.
     """
 
-    links: Mapping[str, Sequence[MarkedLink]]
+    links: Mapping[str, frozenset[NamespaceId]]
     addresses: frozenset[str]
     ids: Mapping[str, NamespaceId]
     unread: Mapping[NamespaceId, str]
     lost: frozenset[str]
     inhabited: frozenset[NamespaceId] | None
-
-    @property
-    def in_use(self) -> Iterator[MarkedLink]:
-        """The links in sandboxes in which a process runs, or may run."""
-        return (link for links in self.links.values() for link in links if self._may_be_inhabited(link.sandbox))
 
     def has_in_use(self, altname: str, sandboxes: Collection[str] = ()) -> bool:
         """Return whether a link is in a sandbox in which a process runs, or whether that may be.
@@ -76,18 +56,18 @@ class Sandboxes:
             altname: The link's alternative name.
             sandboxes: The paths of its sandbox; none stand for any. If that is no longer mounted, it may be lost.
         """
-        found = {link.sandbox for link in self.links.get(altname, ())}
+        found = self.links.get(altname, frozenset())
         if sandboxes:
             own = {self.ids[path] for path in sandboxes if path in self.ids}
             if not own:
                 return altname in self.lost
-            found = own & (found | self.unread.keys())
+            found = frozenset(own & (found | self.unread.keys()))
         return any(map(self._may_be_inhabited, found))
 
     def has(self, altname: str, sandbox: str) -> bool:
         """Return whether a link is, or may be, in the sandbox at a path, whether processes run there or not."""
         own = self.ids.get(sandbox)
-        return own in self.unread or any(link.sandbox == own for link in self.links.get(altname, ()))
+        return own in self.unread or own in self.links.get(altname, ())
 
     def is_inhabited(self, sandbox: str) -> bool:
         """Return whether a process runs, or may run, in the sandbox at a path."""
@@ -104,7 +84,7 @@ def look_into_sandboxes(host: Host, known: Collection[str]) -> Sandboxes:
     Raises:
         KernelError: The mounts or the processes cannot be read, or a sandbox cannot be opened.
     """
-    links: dict[str, list[MarkedLink]] = {}
+    links: dict[str, frozenset[NamespaceId]] = {}
     addresses: set[str] = set()
     ids: dict[str, NamespaceId] = {}
     unread: dict[NamespaceId, str] = {}
@@ -121,13 +101,13 @@ def look_into_sandboxes(host: Host, known: Collection[str]) -> Sandboxes:
             seen.add(sandbox)
             try:
                 with attempt("look into", path):
-                    marked, used = _read(host, fd)
+                    altnames, used = _read(host, fd)
             except KernelError as exc:
                 unread[sandbox] = str(exc)
                 continue
             addresses |= used
-            for link in marked:
-                links.setdefault(link.altname, []).append(link)
+            for altname in altnames:
+                links[altname] = links.get(altname, frozenset()) | {sandbox}
     with attempt("look at", "processes"):  # last: a container's process is there before its link
         inhabited = find_inhabited(host.processes)
     return Sandboxes(
@@ -187,17 +167,11 @@ def _gone_from(directory: str, paths: set[str]) -> Iterator[str]:
     yield from (path for path in paths if os.path.basename(path) not in present)  # noqa: PTH119
 
 
-def _read(host: Host, fd: int) -> tuple[tuple[MarkedLink, ...], frozenset[str]]:
-    """Return the links of an open namespace that have alternative names, and the addresses of all its links."""
+def _read(host: Host, fd: int) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the alternative names of the links in an open namespace, and the addresses of all its links."""
     host.enter(fd)
     with host.netlink() as netlink:
-        links, used = list_links(netlink), find_used(netlink)
-    marked = tuple(
-        MarkedLink(altname=altname, addresses=used.get(link.index, frozenset()), sandbox=namespace_id(fd))
-        for link in links
-        for altname in link.altnames
-    )
-    return marked, frozenset[str]().union(*used.values())
+        return frozenset(altname for link in list_links(netlink) for altname in link.altnames), find_used(netlink)
 
 
 def _find_lost(host: Host, besides: Iterable[NamespaceId]) -> frozenset[str]:

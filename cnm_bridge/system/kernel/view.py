@@ -100,11 +100,6 @@ class KernelView:
             return tuple((destination, names.get(index or 0, "")) for destination, index in find_destinations(netlink))
 
     @in_thread
-    def links_in(self, sandbox: Path) -> tuple[Link, ...]:
-        """Return all links of a sandbox, none if it does not exist or is the host namespace."""
-        return self._links_in(sandbox)
-
-    @in_thread
     def is_ipv6_disabled(self, sandbox: Path) -> bool:
         """Return whether IPv6 is disabled on all links of a sandbox (`net.ipv6.conf.all.disable_ipv6=1`).
 

@@ -6,7 +6,6 @@ Every function works in the namespace of the given netlink socket and raises `OS
 """
 
 import struct
-from collections.abc import Mapping
 from errno import EADDRNOTAVAIL, EEXIST, EINVAL, EPROTO
 from ipaddress import IPv6Interface, ip_interface
 from socket import AF_INET, AF_INET6
@@ -38,13 +37,11 @@ def find_addresses(netlink: Netlink, link: Link) -> tuple[Address, ...]:
     return tuple(parse_address(message, link) for message in netlink.dump(RTM_GETADDR, {"index": link.index}))
 
 
-def find_used(netlink: Netlink) -> Mapping[int, frozenset[str]]:
-    """Return the addresses of all links, without prefixes, by the index of the link."""
-    found: dict[int, set[str]] = {}
-    for message in netlink.dump(RTM_GETADDR, {}):
-        address = message.address("IFA_LOCAL") or message.address("IFA_ADDRESS")
-        found.setdefault(message.field("index"), set()).add(str(address))
-    return {index: frozenset(addresses) for index, addresses in found.items()}
+def find_used(netlink: Netlink) -> frozenset[str]:
+    """Return the addresses of all links, without prefixes."""
+    return frozenset(
+        str(message.address("IFA_LOCAL") or message.address("IFA_ADDRESS")) for message in netlink.dump(RTM_GETADDR, {})
+    )
 
 
 def remove_addresses(netlink: Netlink, link: Link) -> None:
