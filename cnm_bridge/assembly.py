@@ -33,7 +33,7 @@ from cnm_bridge.driver.endpoints.container_files import ContainerFiles
 from cnm_bridge.driver.endpoints.port_publisher import PortPublisher
 from cnm_bridge.driver.endpoints.service import EndpointService
 from cnm_bridge.driver.endpoints.unpublished_ports import Unpublished
-from cnm_bridge.driver.ipam.lost_addresses import LostAddresses, UnclaimedAddresses
+from cnm_bridge.driver.ipam.lost_addresses import UnclaimedAddresses
 from cnm_bridge.driver.ipam.plugin_runs import PluginRuns
 from cnm_bridge.driver.ipam.releases import Releases
 from cnm_bridge.driver.ipam.sections import Sections
@@ -427,7 +427,6 @@ def _make_ipam(resources: Resources, networks: _Networks, teardown: _Teardown) -
         runtime=resources.runtime,
         plugins=plugins,
         releases=releases,
-        lost=LostAddresses(resources.kernel),
     )
     unclaimed = UnclaimedAddresses(
         store=store,
@@ -508,7 +507,7 @@ def _make_endpoints(
 ) -> _Endpoints:
     store, kernel, locks = resources.store, resources.kernel, resources.locks
     port_publisher = PortPublisher(store, resources.runtime, HostPorts(), PortClaims())
-    unpublished = Unpublished(store, resources.engine_in_calls, kernel)
+    unpublished = Unpublished(store, resources.engine_in_calls)
     joined = JoinedEndpoints(
         store=store,
         port_publisher=port_publisher,
@@ -551,7 +550,7 @@ def _make_methods(resources: Resources, networks: _Networks, endpoints: _Endpoin
             resources.version,
             scope=scope,
         ),
-        *ipam_driver(ipam.service, resources.kernel),
+        *ipam_driver(ipam.service),
     )
     readable = ReadableIds(resources.store, resources.engine_in_calls)
     return tuple(replace(method, readable=readable) for method in methods)

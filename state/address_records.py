@@ -13,7 +13,6 @@ from typing import NewType
 
 from cni_bridge_spec import JsonObject
 from cni_bridge_state.phases import AddressPhase
-from cni_bridge_state.records import ProcessRecord
 
 PoolId = NewType("PoolId", str)
 AddressId = NewType("AddressId", str)
@@ -38,7 +37,6 @@ class AddressPoolRecord:
         subnet: The subnet.
         sub_pool: The part of it that addresses are chosen from (`--ip-range`); None for the whole of it.
         gateway: The section's gateway in that subnet, which is never assigned.
-        caller: The process that requested it: an engine. None if that is unknown.
         engine: The ID of the engine that lists a network with it, None until one has.
         created_at: When it was requested, in seconds since 1970.
     """
@@ -48,7 +46,6 @@ class AddressPoolRecord:
     subnet: IPv4Network | IPv6Network
     sub_pool: IPv4Network | IPv6Network | None
     gateway: IPv4Address | IPv6Address | None
-    caller: ProcessRecord | None
     engine: str | None
     created_at: int
 

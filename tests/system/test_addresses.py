@@ -11,7 +11,7 @@ from cni_bridge_spec import JsonObject
 from cnm_bridge.core.settings import AttachOption
 from tests.lab import Container
 from tests.system.calls import wait_torn_down
-from tests.system.scene import Scene, Subnet, bridge, macvlan, ptp, reaches, wait_logged
+from tests.system.scene import Scene, Subnet, bridge, macvlan, ptp, reaches
 
 
 def host_local(subnet: Subnet, *, ipv4: bool = True, ipv6: bool = False) -> JsonObject:
@@ -151,29 +151,6 @@ def test_dual_stack(scene: Scene) -> None:
     other = scene.run(f"name={network},driver-opt=cni.ips=fd80:{subnet.number}::45")
     assert ip_interface(f"fd80:{subnet.number}::45/64") in other.link().addresses
     assert len(other.link().addresses) == 2
-
-
-def test_an_ipv4_pool_that_docker_adds(scene: Scene, attach: AttachOption) -> None:
-    """A list without IPv4 takes it as not asked for: only the IPv6 addresses are those of the plugins."""
-    subnet = scene.subnet()
-    name = scene.configure(list_of(subnet, host_local(subnet, ipv4=False, ipv6=True)))
-    refused = scene.creation_refusal(
-        "--ipv6", f"--subnet={subnet.ipv6}", f"--subnet={subnet.ipv4}", "-o", f"cni.network={name}"
-    )
-    assert f"IPAM driver chose {subnet.ipv4}" in refused
-    network = scene.docker_network(name, "--ipv6", f"--subnet={subnet.ipv6}")
-    wanted = ip_interface(f"fd80:{subnet.number}::46/64")
-    container = scene.run(network, f"--ip6={wanted.ip}")
-    shown = container.endpoint(network).addresses
-    (of_docker,) = (address for address in shown if address != wanted)
-    assert of_docker.version == 4
-    on_link = (wanted, of_docker) if attach is AttachOption.MOVE else (wanted,)
-    assert sorted(map(str, container.link().addresses)) == sorted(map(str, on_link))
-    assert reaches(container, f"fd80:{subnet.number}::1")
-    chosen = scene.run(network)
-    assert reaches(chosen, str(wanted.ip))
-    assert scene.lab.read(f"/var/lib/cni/networks/{name}/{wanted.ip}")
-    assert wait_logged(scene.lab, "network.pool_unused")
 
 
 @pytest.mark.parametrize("way", ["host-local", "static", "no IPAM plugin"])

@@ -8,7 +8,6 @@ from cnm_bridge.core.engine_facts.container import (
     find_sandbox,
     has_name,
     has_other_network,
-    is_only_network,
     link_local_addresses,
 )
 from cnm_bridge.core.engine_facts.engine import (
@@ -46,6 +45,5 @@ __all__ = [
     "has_other_network",
     "has_remapped_users",
     "is_on_this_host",
-    "is_only_network",
     "link_local_addresses",
 ]

@@ -25,13 +25,6 @@ _WITHOUT_POOL: Final = {
     4: f"with {NULL_IPAM}, or from Engine 28 on --ipv4=false, and without --subnet",
     6: f"with {NULL_IPAM} or without --ipv6",
 }
-_DEFAULT_POOLS: Final = frozenset(
-    (
-        *(IPv4Network(f"172.{number}.0.0/16") for number in range(17, 32)),
-        *IPv4Network("192.168.0.0/16").subnets(new_prefix=20),
-    )
-)
-"""What Docker's IPAM chooses from, if dockerd has no `default-address-pools` (moby `ipamutils/utils.go`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,10 +166,7 @@ def find_pool_problem(network: NetworkConfigurationList, pools: Sequence[PoolRec
     if not others or ipam_type not in RANGED:
         return None
     known = {addresses.subnet: addresses.gateway for addresses in parse_ranges(network)}
-    unused = find_unused_pools(network, others)
     for pool in others:
-        if pool in unused:
-            continue
         if pool.subnet not in known:
             has = ", ".join(map(str, known)) or "none"
             return PoolProblem(
@@ -193,21 +183,6 @@ def find_pool_problem(network: NetworkConfigurationList, pools: Sequence[PoolRec
                 remedy=f"remove the network, and create it with --gateway {gateway}",
             )
     return None
-
-
-def find_unused_pools(network: NetworkConfigurationList, pools: Sequence[PoolRecord]) -> tuple[PoolRecord, ...]:
-    """Return the IPv4 pools that Docker chose by itself for a list that has only IPv6 ranges.
-
-    Docker adds such a pool to each network for which the user gives none and does not switch IPv4 off, also to
-    `--ipv6 --subnet fd22::/64`. CreateNetwork does not say who chose a pool, so only Docker's own defaults count.
-
-    Raises:
-        JsonError: The ranges cannot be parsed.
-    """
-    versions = {addresses.subnet.version for addresses in parse_ranges(network)}
-    if not versions or _IPV4 in versions:
-        return ()
-    return tuple(pool for pool in pools if pool.subnet in _DEFAULT_POOLS and not pool.is_own)
 
 
 def refuse_other_pools(network: NetworkConfigurationList, pools: Sequence[PoolRecord]) -> None:

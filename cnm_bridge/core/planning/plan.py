@@ -17,7 +17,7 @@ from cni_invoker import NetworkConfigurationList
 from cni_invoker.documents.checks import check_arguments
 from cni_invoker.errors import InvalidParameter
 from cnm_bridge.core.errors import NULL_IPAM, Refused
-from cnm_bridge.core.lists.address_ranges import find_unused_pools, refuse_other_pools, refuse_outside
+from cnm_bridge.core.lists.address_ranges import refuse_other_pools, refuse_outside
 from cnm_bridge.core.lists.dhcp import find_dhcp
 from cnm_bridge.core.lists.guard import with_guard, without_gateway
 from cnm_bridge.core.naming import STAGING_IFNAME
@@ -147,27 +147,9 @@ def plan_attachment(request: PlanRequest) -> Plan:
     """
     network = request.network
     try:
-        return _plan(_without_unused_pools(request))
+        return _plan(request)
     except JsonError as exc:
         raise Refused(f"CNI configuration {network.name} ({origin_of(network)}) cannot be used: {exc}") from exc
-
-
-def _without_unused_pools(request: PlanRequest) -> PlanRequest:
-    """Return a request without the pools that Docker chose by itself and the list has no use for, and their addresses.
-
-    Raises:
-        JsonError: The list is malformed.
-    """
-    unused = find_unused_pools(request.network, request.pools)
-    if not unused:
-        return request
-    address = request.requested.address
-    is_unused = address is not None and any(address.ip in pool.subnet for pool in unused)
-    return replace(
-        request,
-        pools=tuple(pool for pool in request.pools if pool not in unused),
-        requested=replace(request.requested, address=None) if is_unused else request.requested,
-    )
 
 
 def configuration_digest(document: JsonObject) -> str:

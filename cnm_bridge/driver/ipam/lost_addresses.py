@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Finds addresses and pools that Docker has requested and lost: for a call that needs one, and in each round.
+"""Finds, in each round, addresses and pools that Docker has requested and lost.
 
 Docker loses an address if dockerd is killed before it stores it, or if this daemon does not run while an engine boots.
 An address that Docker has just received is in no list yet. So a round releases what was requested some time ago, what
@@ -8,15 +8,14 @@ two comparisons have found, and what no container has.
 """
 
 import asyncio
-import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, TypeVar
+from typing import TypeVar
 
 import structlog
 
-from cni_bridge_state import AddressPhase, AddressPoolRecord, AddressRecord, AddressUse, ProcessRecord
+from cni_bridge_state import AddressPoolRecord, AddressRecord
 from cni_bridge_state.store import Store
 from cnm_bridge.core.errors import EngineUnavailable
 from cnm_bridge.core.ipam.unclaimed import Unclaimed, find_unclaimed
@@ -27,58 +26,7 @@ from cnm_bridge.system.kernel import Kernel
 
 log = structlog.get_logger()
 
-_TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
-
 Record = TypeVar("Record", AddressRecord, AddressPoolRecord)
-
-
-@dataclass(slots=True)
-class LostAddresses:
-    """Finds, among the records of a requested address, what an earlier run of the engine had.
-
-    An engine releases the addresses of its previous run once, when it boots (moby `libnetwork/endpoint.go`,
-    releaseAddress). If this daemon did not run then, their records stay. `UnclaimedAddresses` finds them only when the
-    engine's API answers, which is after the restart policies have started their containers.
-    """
-
-    kernel: Kernel
-    _seen: tuple[ProcessRecord, frozenset[str]] | None = field(default=None, init=False)
-    """An engine, and the addresses in the sandboxes at its first request: later ones are not of an earlier run."""
-
-    async def find(self, holders: Iterable[AddressRecord], caller: ProcessRecord | None) -> Sequence[AddressRecord]:
-        """Return the records that are older than the engine that calls, and whose address no container has.
-
-        There are none if the engine or the sandboxes are not visible.
-        """
-        if caller is None:
-            return ()
-        booted = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
-        started = int(booted + caller.started / _TICKS_PER_S)  # records have whole seconds, too
-        earlier = [
-            one
-            for one in holders
-            if one.phase is AddressPhase.RESERVED and one.use is AddressUse.ANY and one.created_at < started
-        ]
-        used = await self._find_used(caller) if earlier else None
-        if used is None:
-            return ()
-        lost = [one for one in earlier if one.address is not None and str(one.address.ip) not in used]
-        for one in lost:
-            log.warning("address.unclaimed", section=one.section, address=str(one.address), pool_id=one.pool)
-        return lost
-
-    async def _find_used(self, caller: ProcessRecord) -> frozenset[str] | None:
-        """Return the addresses that containers had when an engine asked first; None if that cannot be seen."""
-        if self._seen is None or self._seen[0] != caller:
-            try:
-                sandboxes = await self.kernel.look_into_sandboxes()
-            except KernelError as exc:
-                log.info("reconcile.kernel_unread", error=str(exc))
-                return None
-            if sandboxes.unread or sandboxes.inhabited is None:  # one of them may have the address
-                return None
-            self._seen = caller, sandboxes.addresses
-        return self._seen[1]
 
 
 @dataclass(slots=True, kw_only=True)

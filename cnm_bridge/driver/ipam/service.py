@@ -31,7 +31,6 @@ from cni_bridge_state import (
     AddressRecord,
     AddressUse,
     PoolId,
-    ProcessRecord,
     ReservationRecord,
 )
 from cni_bridge_state.store import Store
@@ -51,7 +50,6 @@ from cnm_bridge.core.ipam.pool import (
 from cnm_bridge.core.ipam.section import IpamSection
 from cnm_bridge.core.lists.address_ranges import overlap
 from cnm_bridge.core.wire.ipam_driver import GivenPool, ReleaseAddress, RequestAddress, RequestPool
-from cnm_bridge.driver.ipam.lost_addresses import LostAddresses
 from cnm_bridge.driver.ipam.plugin_runs import PluginRuns
 from cnm_bridge.driver.ipam.releases import Releases
 from cnm_bridge.driver.ipam.sections import Sections
@@ -116,11 +114,10 @@ class IpamService:
     runtime: Runtime
     plugins: PluginRuns
     releases: Releases
-    lost: LostAddresses
     _locks: KeyedLocks[tuple[str, IpAddress]] = field(default_factory=KeyedLocks, init=False)
     _repeated: RepeatedRequests = field(default_factory=RepeatedRequests, init=False)
 
-    async def request_pool(self, request: RequestPool, caller: ProcessRecord | None) -> GivenPool:
+    async def request_pool(self, request: RequestPool) -> GivenPool:
         """Store a pool of the section that the request names.
 
         Raises:
@@ -141,7 +138,7 @@ class IpamService:
             raise Refused(f"{section} cannot be used: {'; '.join(preflight.all_problems)}")
         await self._refuse_overlap(section, chosen)
         pool_id = render_pool_id(chosen, secrets.token_hex(_DIGITS))
-        await self.store.ipam.put_pool(_new_pool(pool_id, chosen, caller))
+        await self.store.ipam.put_pool(_new_pool(pool_id, chosen))
         log.info("pool.given", pool_id=pool_id)
         return GivenPool(id=pool_id, subnet=chosen.subnet, gateway=chosen.gateway)
 
@@ -172,7 +169,7 @@ class IpamService:
         await self.releases.release_all(self.store.ipam.in_pool(pool_id))
         await self.store.ipam.remove_pool(pool_id)
 
-    async def request_address(self, request: RequestAddress, caller: ProcessRecord | None) -> IpInterface:
+    async def request_address(self, request: RequestAddress) -> IpInterface:
         """Reserve an address, and return it with its prefix length.
 
         Raises:
@@ -180,7 +177,7 @@ class IpamService:
             CniError: The plugin refuses, such as when all addresses are assigned.
             KernelError: The plugin has not run.
         """
-        pool = self.store.ipam.find_pool(request.pool) or await self._make_again(request.pool, caller)
+        pool = self.store.ipam.find_pool(request.pool) or await self._make_again(request.pool)
         if request.is_gateway and pool.gateway is not None and request.address in {None, pool.gateway}:
             return ip_interface(f"{pool.gateway}/{pool.subnet.prefixlen}")  # the plugin never assigns it
         section = await asyncio.to_thread(self.sections.find, pool.section)
@@ -188,7 +185,7 @@ class IpamService:
             return await self._reserve_after_releases(section, pool, request)
         refuse_address(pool, request.address, is_gateway=request.is_gateway)
         async with self._locks.hold((pool.section, request.address)):
-            await self._refuse_held(pool, request.address, caller, is_gateway=request.is_gateway)
+            await self._refuse_held(pool, request.address, is_gateway=request.is_gateway)
             if is_assignable(section, pool, request.address):
                 return await self._reserve_after_releases(section, pool, request)
             return await self._keep(pool, request, ip_interface(f"{request.address}/{pool.subnet.prefixlen}"))
@@ -271,17 +268,12 @@ class IpamService:
         log.info("address.reserved", pool_id=pool.id, address=str(address), name=request.name)
         return address
 
-    async def _refuse_held(
-        self, pool: AddressPoolRecord, address: IpAddress, caller: ProcessRecord | None, *, is_gateway: bool
-    ) -> None:
-        """Refuse an address that is reserved; if it is being released, or the engine has lost it, wait for that."""
+    async def _refuse_held(self, pool: AddressPoolRecord, address: IpAddress, *, is_gateway: bool) -> None:
+        """Refuse an address that is reserved; if it is being released, wait for that."""
         holders = self.store.ipam.find_holders(pool.section, address)
         leaving = [one.id for one in holders if one.phase is AddressPhase.RELEASING]
         if leaving:
             await self.releases.wait_tried(leaving, _PATIENCE_S)
-            holders = self.store.ipam.find_holders(pool.section, address)
-        if lost := await self.lost.find(holders, caller):
-            await self.releases.release_all(lost)
             holders = self.store.ipam.find_holders(pool.section, address)
         for one in holders:
             is_shared = is_gateway and one.use is AddressUse.GATEWAY and one.reservation is None
@@ -293,7 +285,7 @@ class IpamService:
                     "choose another address; `cni-bridge ls --addresses` shows all"
                 )
 
-    async def _make_again(self, pool_id: PoolId, caller: ProcessRecord | None) -> AddressPoolRecord:
+    async def _make_again(self, pool_id: PoolId) -> AddressPoolRecord:
         """Store a pool that Docker knows and whose record was lost."""
         found = parse_pool_id(pool_id)
         if found is None:
@@ -305,7 +297,7 @@ class IpamService:
             is_ipv6=found.subnet.version != 4,  # noqa: PLR2004
         )
         section = await asyncio.to_thread(self.sections.find, found.section)
-        record = _new_pool(pool_id, choose_pool(section, request), caller)
+        record = _new_pool(pool_id, choose_pool(section, request))
         await self.store.ipam.put_pool(record)
         log.warning("pool.rebuilt", pool_id=pool_id)
         return record
@@ -316,14 +308,13 @@ def _is_refusal(exc: BaseException) -> bool:
     return isinstance(exc, PluginFailed) and exc.exit_status is not None
 
 
-def _new_pool(pool_id: PoolId, chosen: ChosenPool, caller: ProcessRecord | None) -> AddressPoolRecord:
+def _new_pool(pool_id: PoolId, chosen: ChosenPool) -> AddressPoolRecord:
     return AddressPoolRecord(
         id=pool_id,
         section=chosen.section,
         subnet=chosen.subnet,
         sub_pool=chosen.sub_pool,
         gateway=chosen.gateway,
-        caller=caller,
         engine=None,
         created_at=int(time.time()),
     )

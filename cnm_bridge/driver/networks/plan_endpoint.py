@@ -14,7 +14,6 @@ from cni_bridge_state.store import Store
 from cni_invoker import CniError, NetworkConfigurationList, Runtime
 from cnm_bridge.core.engine_facts import EngineVersion
 from cnm_bridge.core.errors import Refused
-from cnm_bridge.core.lists.address_ranges import find_unused_pools
 from cnm_bridge.core.lists.guard import is_guarded, refuse_without_responder
 from cnm_bridge.core.lists.plugin_needs import refuse_without_ipv6
 from cnm_bridge.core.options.cni_options import Options, doubtful_arguments, parse_options, with_spelling
@@ -110,7 +109,6 @@ class EndpointPlanner:
         configuration = await self.lists.find(network, options)
         wanted = plan_request(network, configuration, options, requested)
         plan = await self.choose(replace(wanted, memory=self._recall(configuration.name, options)))
-        self.warn_of_unused_pools(network, configuration)
         return network, plan
 
     def _recall(self, configuration: str, options: Options) -> MemoryRecord | None:
@@ -125,13 +123,6 @@ class EndpointPlanner:
         holders = map(self.store.get_endpoint, self.store.endpoints_with_mac(configuration, memory.mac))
         is_taken = any(set(memory.addresses).isdisjoint(one.addresses) for one in holders)
         return replace(memory, mac=None) if is_taken else memory
-
-    def warn_of_unused_pools(self, network: NetworkRecord, configuration: NetworkConfigurationList) -> None:
-        """Log once for each network that Docker gives its containers addresses that their plugins know nothing of."""
-        unused = find_unused_pools(configuration, network.pools)
-        if unused and self._is_first(network.id, "pools"):
-            pools = [str(pool.subnet) for pool in unused]
-            log.warning("network.pool_unused", network_id=network.id, pools=pools, configuration=configuration.name)
 
     def _is_first(self, network_id: NetworkId, what: str) -> bool:
         """Return whether something of a network has not been logged yet, and note it."""

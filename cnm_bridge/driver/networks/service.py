@@ -128,7 +128,6 @@ class NetworkService:
         await self.unused_bridges.refuse(found, (*map(index.find, index.names), *self.lists.inline()))
         if self.global_scope is not None:
             self.global_scope.warn(found)
-        self.planner.warn_of_unused_pools(network, found)
         for warning in preflight.all_warnings:
             log.warning("configuration.guessed", name=found.name, file=origin_of(found), warning=warning)
 

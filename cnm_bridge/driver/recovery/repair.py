@@ -42,7 +42,6 @@ log = structlog.get_logger()
 
 _LOCKED_LIMIT_S: Final = 2.0
 """How long a round waits for a forgotten endpoint that is locked, perhaps because a plugin hangs."""
-_WITHOUT_LINK: Final = "its container has no network any more; restart the container"
 _NOT_OURS: Final = (
     "endpoints that Docker has lost cannot be found; make sure that --docker-host is the engine that uses this driver"
 )
@@ -60,7 +59,6 @@ class Differences:
         forgotten: Endpoints that Docker or the kernel has lost: the record, and the reason for the log.
         networks: Networks that Docker has lost.
         unknown: Endpoints that Docker has and that have no record, or one without its sandbox, each with its network.
-        without_link: Joined endpoints whose sandbox exists and whose link does not.
         leftovers: Objects of endpoints whose record was lost.
         unwritten: Reservations that are empty because host-local was killed, or is about to write them.
         has_networks: Whether there are records of networks.
@@ -70,7 +68,6 @@ class Differences:
     forgotten: Mapping[EndpointId, tuple[EndpointRecord, str]] = field(default_factory=dict)
     networks: frozenset[NetworkId] = frozenset()
     unknown: Mapping[EndpointId, tuple[EngineNetwork, EngineEndpoint]] = field(default_factory=dict)
-    without_link: frozenset[EndpointId] = frozenset()
     leftovers: Mapping[AttachmentId, Leftovers] = field(default_factory=dict)
     unwritten: tuple[Path, ...] = ()
     has_networks: bool = False
@@ -82,7 +79,7 @@ class Differences:
         return tuple(record for record, _ in self.forgotten.values())
 
     def __bool__(self) -> bool:
-        return bool(self.forgotten or self.networks or self.unknown or self.without_link or self.leftovers)
+        return bool(self.forgotten or self.networks or self.unknown or self.leftovers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,21 +103,18 @@ class Comparison:
         endpoints, networks = self.store.endpoints(), self.store.networks()
         unwritten = await self.search.find_unwritten(self.lists.bound_names(), self.lists.bound_documents())
         forgotten: dict[EndpointId, tuple[EndpointRecord, str]] = {}
-        without_link: frozenset[EndpointId] = frozenset()
         try:
             forgotten |= {record.id: (record, DEAD) for record in await self.liveness.find_dead(endpoints)}
-            without_link = frozenset(record.id for record in await self.liveness.find_without_link(endpoints))
         except KernelError as exc:
             log.warning("reconcile.kernel_unread", error=str(exc))
         try:
             answer = await self.engine.ask(networks, endpoints)
         except EngineUnavailable as exc:
             log.info("reconcile.engine_unread", error=str(exc))
-            return Differences(forgotten=forgotten, without_link=without_link, unwritten=unwritten)
+            return Differences(forgotten=forgotten, unwritten=unwritten)
         if answer.view is None:
             return Differences(
                 forgotten=forgotten,
-                without_link=without_link,
                 unwritten=unwritten,
                 has_networks=bool(networks),
                 answer=answer,
@@ -136,7 +130,6 @@ class Comparison:
                 for key, found in unknown_endpoints(answer.view, self.store.endpoints()).items()
                 if self.rebuild_endpoint.may_help(found[1])
             },
-            without_link=without_link,
             unwritten=unwritten,
             has_networks=bool(networks),
             answer=answer,
@@ -194,8 +187,6 @@ class Repair:
             await self._try_rebuild(*second.unknown[endpoint_id])
         for attachment_id in (second.leftovers.keys() & first.leftovers.keys()) - second.unknown.keys():
             await self.remove_leftovers(second.leftovers[attachment_id])
-        for endpoint_id in (second.without_link & first.without_link) - second.forgotten.keys():
-            self._warn_once(endpoint_id, "endpoint.without_link", endpoint_id=endpoint_id, consequence=_WITHOUT_LINK)
         return second.answer
 
     async def _abandon(self, record: EndpointRecord, reason: str) -> None:

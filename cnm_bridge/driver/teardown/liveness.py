@@ -36,7 +36,7 @@ _IN_USE: Final = (
 
 @dataclass(slots=True)
 class Liveness:
-    """Finds endpoints that are dead, abandoned, in use, or without their link."""
+    """Finds endpoints that are dead, abandoned or in use."""
 
     store: Store
     kernel: Kernel
@@ -123,22 +123,6 @@ class Liveness:
             )
 
         return await asyncio.to_thread(lambda: tuple(filter(is_abandoned, suspects)))
-
-    async def find_without_link(self, records: Iterable[EndpointRecord]) -> tuple[EndpointRecord, ...]:
-        """Return the joined endpoints whose sandbox exists and whose link is neither there nor in the host namespace.
-
-        The link, or its alternative name, was removed by an operator or by the container.
-
-        Raises:
-            KernelError: A namespace cannot be read.
-        """
-        joined = {alternative_name(record.attachment.id): record for record in records if record.phase is Phase.JOINED}
-        sandboxes = {name: record.sandbox_key for name, record in joined.items() if record.sandbox_key}
-        away = await self.kernel.find_without_link(sandboxes)
-        if not away:
-            return ()
-        in_host_netns = await self._names_in_host_netns()
-        return tuple(record for name, record in joined.items() if name in away and name not in in_host_netns)
 
     async def has_ended(self, record: EndpointRecord) -> bool:
         """Return whether the container of an endpoint has certainly ended; looks at each process of the host.

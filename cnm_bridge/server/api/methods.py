@@ -139,7 +139,7 @@ def network_driver(
     # fmt: on
 
 
-def ipam_driver(ipam: IpamService, kernel: Kernel) -> tuple[Method, ...]:
+def ipam_driver(ipam: IpamService) -> tuple[Method, ...]:
     """Return all IpamDriver calls, implemented by the given objects."""
 
     def method(name: str, schema: str | None, answer: Answer | JsonObject) -> Method:
@@ -150,10 +150,10 @@ def ipam_driver(ipam: IpamService, kernel: Kernel) -> tuple[Method, ...]:
         method("GetCapabilities", None, _IPAM_CAPABILITIES),
         method("GetDefaultAddressSpaces", None, _ADDRESS_SPACES),
         method("RequestPool", "ipam/RequestPool",
-               _with_caller(kernel, parse_request_pool, ipam.request_pool, render_pool_reply)),
+               _answered(parse_request_pool, ipam.request_pool, render_pool_reply)),
         method("ReleasePool", "ipam/ReleasePool", _without_result(parse_release_pool, ipam.release_pool)),
         method("RequestAddress", "ipam/RequestAddress",
-               _with_caller(kernel, parse_request_address, ipam.request_address, render_address_reply)),
+               _answered(parse_request_address, ipam.request_address, render_address_reply)),
         method("ReleaseAddress", "ipam/ReleaseAddress", _without_result(parse_release_address, ipam.release_address)),
     )
     # fmt: on
@@ -182,14 +182,22 @@ def _with_caller(
     return lambda body, caller_pid: carry_out(parse(body), caller_pid)
 
 
-def _without_result(parse: Callable[[JsonObject], Request], call: Callable[[Request], Awaitable[None]]) -> Answer:
-    """Return the answer of a call whose reply is empty."""
+def _answered(
+    parse: Callable[[JsonObject], Request],
+    call: Callable[[Request], Awaitable[Reply]],
+    render: Callable[[Reply], JsonObject],
+) -> Answer:
+    """Return the answer of a call, whoever makes it."""
 
     async def carry_out(request: Request) -> JsonObject:
-        await call(request)
-        return {}
+        return render(await call(request))
 
     return lambda body, _: carry_out(parse(body))
+
+
+def _without_result(parse: Callable[[JsonObject], Request], call: Callable[[Request], Awaitable[None]]) -> Answer:
+    """Return the answer of a call whose reply is empty."""
+    return _answered(parse, call, lambda _: {})
 
 
 def _find_caller(kernel: Kernel, pid: int) -> ProcessRecord | None:

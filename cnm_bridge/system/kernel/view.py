@@ -28,7 +28,6 @@ from cnm_bridge.system.kernel.processes import (
     find_inhabited,
     find_latest_first_process,
     find_outermost,
-    find_recent_cgroups,
     find_start,
 )
 from cnm_bridge.system.kernel.sandboxes import Sandboxes, gone_sandboxes, look_into_sandboxes, mounted_namespaces
@@ -116,21 +115,6 @@ class KernelView:
     def link_in_sandbox(self, sandbox: Path, altname: str) -> LinkInSandbox:
         """Return the link with an alternative name in a sandbox, whether it is there or not."""
         return LinkInSandbox(host=self.host, sandbox=sandbox, altname=altname)
-
-    @in_thread
-    def find_without_link(self, sandboxes: Mapping[str, str]) -> frozenset[str]:
-        """Return the alternative names of the links that are missing from their sandboxes.
-
-        Args:
-            sandboxes: Alternative name → path of the sandbox. A sandbox that does not exist is ignored.
-        """
-        gone = gone_sandboxes(sandboxes.values())
-        there = {altname: Path(path) for altname, path in sandboxes.items() if path not in gone}
-        return frozenset(
-            altname
-            for altname, path in there.items()
-            if not any(altname in link.altnames for link in self._links_in(path))
-        )
 
     @in_thread
     def dynamic_addresses(self, sandboxes: Mapping[str, str]) -> Mapping[str, tuple[IpInterface, ...]]:
@@ -248,18 +232,6 @@ class KernelView:
         return None
 
     @in_thread
-    def find_recent_cgroups(self) -> frozenset[str]:
-        """Return the cgroups of the latest processes: the text of `/proc/<pid>/cgroup`. None if none is visible.
-
-        Raises:
-            KernelError: `/proc` cannot be read.
-        """
-        if not self._sees_processes:
-            return frozenset()
-        with attempt("look for", "the latest processes"):
-            return find_recent_cgroups(self.host.processes)
-
-    @in_thread
     def is_inhabited(self, sandbox: Path) -> bool:
         """Return whether any process is in a sandbox. Looks at each process of the host.
 
@@ -273,10 +245,6 @@ class KernelView:
         if inhabited is None:
             raise KernelError("look for processes of", str(sandbox), _NOT_VISIBLE)
         return namespace in inhabited
-
-    def _links_in(self, sandbox: Path) -> tuple[Link, ...]:
-        with attempt("look into", str(sandbox)), self.host.inside_sandbox(sandbox) as netlink:
-            return () if netlink is None else list_links(netlink)
 
 
 def _addresses_of(netlink: Netlink, link: Link) -> tuple[Address, ...]:

@@ -16,7 +16,6 @@ from cni_bridge_state import (
     AddressRecord,
     AddressUse,
     PoolId,
-    ProcessRecord,
     ReservationRecord,
     WrongPhase,
 )
@@ -29,7 +28,6 @@ POOL = AddressPoolRecord(
     subnet=IPv4Network("10.1.2.0/24"),
     sub_pool=IPv4Network("10.1.2.128/25"),
     gateway=IPv4Address("10.1.2.1"),
-    caller=ProcessRecord(pid=4711, started=815),
     engine="AAAA",
     created_at=1767225600,
 )

@@ -63,7 +63,6 @@ def pool(
         subnet=subnet,
         sub_pool=ip_network(part) if part else None,
         gateway=ip_address("10.1.2.254"),
-        caller=None,
         engine=None,
         created_at=0,
     )

@@ -22,7 +22,6 @@ def pool(name: str, engine: str | None = None) -> AddressPoolRecord:
         subnet=SUBNET,
         sub_pool=None,
         gateway=None,
-        caller=None,
         engine=engine,
         created_at=0,
     )

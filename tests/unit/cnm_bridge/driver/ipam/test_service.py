@@ -20,13 +20,11 @@ from cni_invoker.documents.versions import Verb
 from cni_invoker.errors import PluginTimeout
 from cnm_bridge.core.wire.ipam_driver import ReleaseAddress, RequestAddress
 from cnm_bridge.driver.ipam import service as requests
-from cnm_bridge.driver.ipam.lost_addresses import LostAddresses
 from cnm_bridge.driver.ipam.plugin_runs import PluginRuns
 from cnm_bridge.driver.ipam.releases import Releases
 from cnm_bridge.driver.ipam.sections import Sections
 from cnm_bridge.driver.ipam.service import IpamService
 from cnm_bridge.driver.teardown.queue import TeardownQueue
-from cnm_bridge.system.kernel import Kernel
 from cnm_bridge.system.scheduling import KeyedLocks
 
 POOL: Final = PoolId("lan,10.1.2.0/24,,5f0c81aa")
@@ -115,7 +113,6 @@ async def serve(tmp_path: Path, plugins: Plugins) -> AsyncIterator[IpamService]:
         runtime=Runtime([tmp_path]),
         plugins=cast("PluginRuns", plugins),
         releases=releases,
-        lost=LostAddresses(cast("Kernel", None)),  # no call of an engine is made
     )
     for pool, part in ((POOL, None), (HIGH, ip_network("10.1.2.128/25"))):
         await store.ipam.put_pool(
@@ -125,7 +122,6 @@ async def serve(tmp_path: Path, plugins: Plugins) -> AsyncIterator[IpamService]:
                 subnet=ip_network("10.1.2.0/24"),
                 sub_pool=part,
                 gateway=None,
-                caller=None,
                 engine=None,
                 created_at=1,
             )
@@ -133,7 +129,7 @@ async def serve(tmp_path: Path, plugins: Plugins) -> AsyncIterator[IpamService]:
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(releases.run())
         for _ in ADDRESSES:
-            await service.request_address(ANY, None)
+            await service.request_address(ANY)
         try:
             yield service
         finally:
@@ -152,7 +148,7 @@ async def test_one_address_is_enough(service: IpamService, plugins: Plugins, *, 
         await release(service, hanging)
         if not is_late:
             await release(service, leaving)
-        requested = tasks.create_task(service.request_address(ANY, None))
+        requested = tasks.create_task(service.request_address(ANY))
         await plugins.refused.wait()
         await asyncio.sleep(0.1)
         assert not requested.done()
@@ -169,7 +165,7 @@ async def test_no_release_helps(service: IpamService, plugins: Plugins) -> None:
     plugins.error = CniError("the disk is full")
     await asyncio.gather(*(release(service, address) for address in ADDRESSES))
     with pytest.raises(CniError, match="no address is available"):
-        await service.request_address(ANY, None)
+        await service.request_address(ANY)
 
 
 async def test_another_pool_of_the_section(service: IpamService, plugins: Plugins) -> None:
@@ -177,7 +173,7 @@ async def test_another_pool_of_the_section(service: IpamService, plugins: Plugin
     async with asyncio.timeout(LIMIT_S):
         await release(service, ADDRESSES[0])
         with pytest.raises(CniError, match="no address is available"):
-            await service.request_address(replace(ANY, pool=HIGH), None)
+            await service.request_address(replace(ANY, pool=HIGH))
         assert ADDRESSES[0] in plugins.assigned
         plugins.goes_on[ADDRESSES[0]].set()
 
@@ -190,7 +186,7 @@ async def test_what_the_previous_run_left(service: IpamService, plugins: Plugins
     await service.store.ipam.put_address(replace(record, id=UNANSWERED, phase=AddressPhase.PENDING, address=None))
     assert service.releases.add_unfinished() == 1
     async with asyncio.timeout(LIMIT_S), asyncio.TaskGroup() as tasks:
-        requested = tasks.create_task(service.request_address(ANY, None))
+        requested = tasks.create_task(service.request_address(ANY))
         await plugins.refused.wait()
         await asyncio.sleep(0.1)
         assert not requested.done()
@@ -207,8 +203,8 @@ async def test_an_add_that_was_stopped(service: IpamService, plugins: Plugins, m
     plugins.stops_add = True
     async with asyncio.timeout(LIMIT_S), asyncio.TaskGroup() as tasks:
         with pytest.raises(PluginTimeout):
-            await service.request_address(ANY, None)
-        requested = tasks.create_task(service.request_address(ANY, None))
+            await service.request_address(ANY)
+        requested = tasks.create_task(service.request_address(ANY))
         await plugins.refused.wait()
         await asyncio.sleep(0.1)
         assert not requested.done()

@@ -81,7 +81,7 @@ async def test_an_endpoint(store: Store) -> None:
 async def test_a_container_of_another_driver(store: Store, name: str | None, shown: str) -> None:
     """It is known by its name, if the engine sent it."""
     subnet = IPv4Network("10.1.2.0/24")
-    facts = {"sub_pool": None, "gateway": None, "caller": None, "engine": None}
+    facts = {"sub_pool": None, "gateway": None, "engine": None}
     await store.ipam.put_pool(AddressPoolRecord(id=PoolId("pool"), section="lan", subnet=subnet, created_at=0, **facts))
     record = requested(name)
     await store.ipam.put_address(record)
@@ -95,7 +95,7 @@ async def test_a_container_of_another_driver(store: Store, name: str | None, sho
 async def test_the_address_that_docker_requested_for_the_endpoint(store: Store) -> None:
     """On a network whose IPAM driver this is, with the section of its own list, no other container can have it."""
     subnet = IPv4Network("10.1.2.0/24")
-    facts = {"sub_pool": None, "gateway": None, "caller": None, "engine": None}
+    facts = {"sub_pool": None, "gateway": None, "engine": None}
     await store.ipam.put_pool(AddressPoolRecord(id=PoolId("pool"), section="lan", subnet=subnet, created_at=0, **facts))
     await store.ipam.put_address(requested("web"))
     reserved = replace(requested("web"), phase=AddressPhase.RESERVED, address=ip_interface(f"{TEXT}/24"))
