@@ -30,7 +30,6 @@ TUNED: JsonObject = {
     "rules": [],
     "neighbours": [],
     "sysctls": [{"name": "net/ipv4/conf/eth0/arp_filter", "value": "1"}],
-    "qdisc": None,
 }
 
 

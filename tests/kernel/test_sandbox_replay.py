@@ -54,7 +54,6 @@ def everything_of(snapshot: Snapshot) -> SandboxPlan:
         rules=snapshot.rules,
         neighbours=snapshot.neighbours,
         sysctls=snapshot.sysctls,
-        qdisc=snapshot.qdisc,
     )
 
 
@@ -171,21 +170,6 @@ async def test_only_observed_sysctls_are_read(kernel: Kernel, host: Namespace, s
     )
     assert snapshot.sysctls == (Sysctl(name="net/ipv4/conf/eth0/arp_notify", value="1"),)
     host.ip(f"link delete {HOST_NAME}")
-
-
-@pytest.mark.parametrize("qdisc", ["tbf rate 1mbit burst 10kb latency 70ms", "bfifo limit 7777", "pfifo limit 33"])
-async def test_the_root_qdisc_is_carried(
-    kernel: Kernel, host: Namespace, staging: Namespace, sandbox: Namespace, qdisc: str
-) -> None:
-    """The root qdisc is the same, and a second sync changes nothing."""
-    snapshot = await prepare(kernel, host, staging, f"tc qdisc add dev eth0 root {qdisc}")
-    place_link(host, sandbox)
-    sandbox_plan = everything_of(snapshot)
-    assert await kernel.link_in_sandbox(sandbox.path, ALTNAME).sync(sandbox_plan) == (
-        f"qdisc {qdisc.split(maxsplit=1)[0]}",
-    )
-    assert await kernel.link_in_sandbox(sandbox.path, ALTNAME).sync(sandbox_plan) == ()
-    assert qdisc.split(maxsplit=1)[0] in sandbox.run("tc qdisc show dev eth7 root").decode()
 
 
 REPLACED = ReplacedRoute(

@@ -243,7 +243,6 @@ ip neighbour add {net}.9 lladdr 02:00:00:00:00:09 dev eth0 nud permanent
 ip neighbour add {net6}::9 lladdr 02:00:00:00:00:09 dev eth0 nud permanent
 ip neighbour add proxy {net}.10 dev eth0
 ip link set eth0 promisc on
-tc qdisc add dev eth0 root tbf rate 10mbit burst 20kb latency 70ms
 echo 1 >/proc/sys/net/ipv4/conf/eth0/proxy_arp
 echo 1 >/proc/sys/net/ipv4/conf/eth0/arp_notify
 echo 300 >/proc/sys/net/core/somaxconn

@@ -29,7 +29,7 @@ SMOKE = {"bridge all chained", "ptp IPv6-only", "wrapper"}
 def test_a_container_equals_a_namespace_with_the_same_list(
     scene: Scene, cni_plugins: Plugins | None, kind: str
 ) -> None:
-    """Addresses, routes, rules, neighbours, sysctls, qdiscs, flags and the link's end on the host are equal."""
+    """Addresses, routes, rules, neighbours, sysctls, flags and the link's end on the host are equal."""
     chosen = LISTS[kind]
     plugins = cni_plugins or known_plugins()[0]
     if plugins.version < chosen.since:

@@ -88,7 +88,6 @@ def plan_sandbox(snapshot: Snapshot, *, internal: bool) -> SandboxPlan:
         rules=snapshot.rules,
         neighbours=snapshot.neighbours,
         sysctls=(*_switched_on(snapshot), *snapshot.sysctls) if has_ipv6 else snapshot.sysctls,
-        qdisc=snapshot.qdisc,
     )
 
 

@@ -13,7 +13,6 @@ from cnm_bridge.core.link_state.snapshot import (
     IpInterface,
     IpNetwork,
     Neighbour,
-    Qdisc,
     Route,
     Rule,
     Sysctl,
@@ -51,7 +50,6 @@ class SandboxPlan:
         rules: Policy rules.
         neighbours: Permanent neighbours.
         sysctls: Settings, in the order to set them.
-        qdisc: The root qdisc, None for the kernel's default.
     """
 
     ifname: str
@@ -63,7 +61,6 @@ class SandboxPlan:
     rules: tuple[Rule, ...] = ()
     neighbours: tuple[Neighbour, ...] = ()
     sysctls: tuple[Sysctl, ...] = ()
-    qdisc: Qdisc | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -79,7 +76,6 @@ class SandboxPlan:
             *(f"no route {route}" for route in self.unwanted),
             *(f"route {route}" for route in routes),
             *map(str, (*self.rules, *self.neighbours, *self.sysctls)),
-            *(() if self.qdisc is None else (str(self.qdisc),)),
         )
 
 

@@ -21,15 +21,14 @@ As JSON (schema `state/snapshot` in `spec`), always with all keys:
     "source": null, "onlink": false, "mtu": 1400, "advmss": null}],
  "rules": [{"priority": 100, "table": 100, "message": "0200000064000001000000000800060064000000"}],
  "neighbours": [{"address": "10.1.2.9", "mac": "02:00:00:00:00:09", "proxy": false}],
- "sysctls": [{"name": "net/ipv4/conf/eth0/arp_notify", "value": "1"}],
- "qdisc": {"kind": "tbf", "handle": 2147549184, "options": "28000100"}}
+ "sysctls": [{"name": "net/ipv4/conf/eth0/arp_notify", "value": "1"}]}
 ```
 
-`kind`, `mac`, `peer`, `broadcast`, `label`, `qdisc`, the `metric` of an address, and of a route `gateway`, `source`,
+`kind`, `mac`, `peer`, `broadcast`, `label`, the `metric` of an address, and of a route `gateway`, `source`,
 `mtu` and `advmss` may be null. Numbers are the kernel's (rtnetlink(7)): scope 0 global, 253 link, 254 host; table 254
 main; type 1 unicast; protocol 2 kernel, 3 boot.
 
-Rules and qdiscs are kept as the bytes that the kernel reported. It accepts them in the same form, including attributes
+Rules are kept as the bytes that the kernel reported. It accepts them in the same form, including attributes
 that this program does not know.
 """
 
@@ -111,26 +110,8 @@ class Sysctl:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Qdisc:
-    """The root qdisc of a link, if it is not the kernel's default.
-
-    Attributes:
-        kind: Its kind, e.g. `tbf`.
-        handle: Its handle as a number.
-        options: The bytes of TCA_OPTIONS.
-    """
-
-    kind: str
-    handle: int
-    options: bytes
-
-    def __str__(self) -> str:
-        return f"qdisc {self.kind}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """What to capture in a staging namespace besides links, addresses, routes, rules, neighbours and qdiscs.
+    """What to capture in a staging namespace besides links, addresses, routes, rules and neighbours.
 
     Attributes:
         settings: Names of settings to compare, None for all.
@@ -255,7 +236,6 @@ class Snapshot:
         rules: The policy rules that the kernel did not make.
         neighbours: The permanent neighbours of the link.
         sysctls: The settings of link and namespace that plugins changed, in the order to set them.
-        qdisc: The link's root qdisc, None if it is the kernel's default.
     """
 
     link: LinkState
@@ -264,7 +244,6 @@ class Snapshot:
     rules: tuple[Rule, ...] = ()
     neighbours: tuple[Neighbour, ...] = ()
     sysctls: tuple[Sysctl, ...] = ()
-    qdisc: Qdisc | None = None
 
     def to_json(self) -> JsonObject:
         """Return the JSON form shown in the module docstring."""

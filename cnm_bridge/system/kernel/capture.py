@@ -2,21 +2,19 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Takes the snapshot of a staging namespace, and refuses what it cannot hold: that would be lost silently.
 
-Unsupported routes and qdiscs of the link itself are refused where they are read.
+Unsupported routes of the link itself are refused where they are read.
 """
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Final
 
 from cnm_bridge.core.link_state import NotCarriable, Snapshot, without_announced
 from cnm_bridge.system.kernel.netlink.addresses import find_addresses
-from cnm_bridge.system.kernel.netlink.links import Link, has_token, list_links
-from cnm_bridge.system.kernel.netlink.neighbours import find_neighbours, find_peculiar_neighbours
-from cnm_bridge.system.kernel.netlink.packet_filter import find_firewall, has_ipsec
-from cnm_bridge.system.kernel.netlink.qdiscs import find_qdisc
+from cnm_bridge.system.kernel.netlink.links import Link, find_qdisc, list_links
+from cnm_bridge.system.kernel.netlink.neighbours import find_neighbours
+from cnm_bridge.system.kernel.netlink.packet_filter import find_firewall
 from cnm_bridge.system.kernel.netlink.routes import find_routes, find_routes_elsewhere
-from cnm_bridge.system.kernel.netlink.rules import find_removed_rules, find_rules
+from cnm_bridge.system.kernel.netlink.rules import find_rules
 from cnm_bridge.system.kernel.netlink.socket import Netlink
 from cnm_bridge.system.kernel.sysctl import Baseline, changed_settings
 
@@ -33,7 +31,6 @@ _FALLBACKS: Final = {
 }
 """Links that the kernel creates, down, in every new namespace, depending on the loaded modules: name → kind."""
 _LOOPBACK: Final = frozenset({"127.0.0.1/8", "::1/128"})
-_MULTICAST: Final = Path("/proc/thread-self/net/dev_mcast")
 
 
 def capture(netlink: Netlink, link: Link, baseline: Baseline, *, reply_limit_s: float) -> Snapshot:
@@ -44,6 +41,9 @@ def capture(netlink: Netlink, link: Link, baseline: Baseline, *, reply_limit_s: 
         NotCarriable: The namespace has something that a snapshot cannot hold.
     """
     _refuse_further_links(list_links(netlink), link)
+    qdisc = find_qdisc(netlink, link)
+    if qdisc is not None:
+        raise NotCarriable(f"qdisc {qdisc}")
     if baseline.observation.thorough:
         _refuse_uncarriable(netlink, link, reply_limit_s=reply_limit_s)
     addresses = find_addresses(netlink, link)
@@ -54,7 +54,6 @@ def capture(netlink: Netlink, link: Link, baseline: Baseline, *, reply_limit_s: 
         rules=find_rules(netlink),
         neighbours=find_neighbours(netlink, link),
         sysctls=changed_settings(baseline),
-        qdisc=find_qdisc(netlink, link.index),
     )
 
 
@@ -78,31 +77,12 @@ def _uncarriable(netlink: Netlink, link: Link, reply_limit_s: float) -> Iterator
     firewall = find_firewall(reply_limit_s=reply_limit_s)
     if firewall is not None:
         yield f"packet filter rules ({firewall})"
-    if has_ipsec(reply_limit_s=reply_limit_s):
-        yield "IPsec policies or states"
     for loopback in (other for other in list_links(netlink) if other.state.name == "lo"):
         for address in find_addresses(netlink, loopback):
             if str(address.address) not in _LOOPBACK:
                 yield f"address {address.address} of lo"
-        if find_qdisc(netlink, loopback.index) is not None:
-            yield "a qdisc of lo"
     for address in find_addresses(netlink, link):
         if address.is_leased:
             yield f"address {address.address} with a lifetime, which would expire in the sandbox"
     for route in find_routes_elsewhere(netlink, link):
         yield f"{route}, which does not lead through {link.state.name}"
-    for rule in find_removed_rules(netlink):
-        yield f"the removal of {rule}"
-    yield from find_peculiar_neighbours(netlink, link)
-    if has_token(netlink, link):
-        yield "an IPv6 token of the link"
-    if any(_is_joined_by_hand(line.split(), link) for line in _MULTICAST.read_text().splitlines()):
-        yield "multicast addresses of the link"
-
-
-def _is_joined_by_hand(columns: list[str], link: Link) -> bool:
-    """Return whether a line of `dev_mcast` is a static entry of the link.
-
-    Columns: link index, link name, users, static users, address.
-    """
-    return columns[0] == str(link.index) and columns[3] != "0"

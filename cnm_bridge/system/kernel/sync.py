@@ -17,7 +17,6 @@ from cnm_bridge.core.link_state import MAIN_TABLE, Placement, ReplacedRoute, Rou
 from cnm_bridge.system.kernel.netlink.addresses import add_further_address, find_addresses
 from cnm_bridge.system.kernel.netlink.links import Link
 from cnm_bridge.system.kernel.netlink.neighbours import find_neighbours, set_neighbour
-from cnm_bridge.system.kernel.netlink.qdiscs import has_qdisc, set_qdisc
 from cnm_bridge.system.kernel.netlink.routes import (
     Places,
     add_route,
@@ -131,8 +130,6 @@ def _missing(netlink: Netlink, link: Link, sandbox_plan: SandboxPlan) -> Iterato
         for rule in sandbox_plan.rules:
             if rule.message not in there:
                 yield _Step(str(rule), partial(add_rule, netlink, rule))
-    if sandbox_plan.qdisc is not None and not has_qdisc(netlink, link.index, sandbox_plan.qdisc):
-        yield _Step(str(sandbox_plan.qdisc), partial(set_qdisc, netlink, link, sandbox_plan.qdisc))
 
 
 def _missing_sysctls(link: Link, sandbox_plan: SandboxPlan) -> Iterator[_Step]:

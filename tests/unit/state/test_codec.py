@@ -42,7 +42,6 @@ def with_documents(endpoint: EndpointRecord) -> EndpointRecord:
         "rules": [],
         "neighbours": [],
         "sysctls": [{"name": "net/ipv4/conf/eth0/arp_filter", "value": "a\nb"}],
-        "qdisc": None,
     }
     result: JsonObject = {"cniVersion": "1.0.0", "ips": [{"address": "10.1.2.3/24"}]}
     return replace(

@@ -7,6 +7,7 @@ Every function works in the namespace of the given netlink socket and raises `OS
 
 from dataclasses import dataclass
 from errno import ENODEV
+from socket import AF_UNSPEC
 from typing import Final
 
 from pyroute2.netlink import NLM_F_APPEND, NLM_F_CREATE, NLM_F_EXCL
@@ -14,28 +15,18 @@ from pyroute2.netlink.rtnl import (
     RTM_DELLINK,
     RTM_DELLINKPROP,
     RTM_GETLINK,
+    RTM_GETQDISC,
     RTM_NEWLINK,
     RTM_NEWLINKPROP,
 )
 
 from cnm_bridge.core.link_state import LinkState
-from cnm_bridge.system.kernel.netlink.socket import Attributes, Message, Netlink, Wanted
+from cnm_bridge.system.kernel.netlink.socket import Message, Netlink, Wanted
 
 _EXT_MASK: Final = ("IFLA_EXT_MASK", 8)  # RTEXT_FILTER_SKIP_STATS: they are half of a link's message, and not used
 _IFF_UP: Final = 0x1
 _IFF_NOARP: Final = 0x80
 _ARPHRD_ETHER: Final = 1
-
-
-class _Ipv6:
-    nla_map = ((7, "IFLA_INET6_TOKEN", "ip6addr"),)
-
-
-class _AddressFamilies:
-    """The part of IFLA_AF_SPEC that is read; pyroute2 has a function for it instead of a table."""
-
-    inet6 = _Ipv6
-    nla_map = ((10, "AF_INET6", "inet6"),)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,11 +71,12 @@ def list_links(netlink: Netlink) -> tuple[Link, ...]:
     return tuple(parse_link(message) for message in netlink.dump(RTM_GETLINK, {}, (_EXT_MASK,)))
 
 
-def has_token(netlink: Netlink, link: Link) -> bool:
-    """Return whether the link has an IPv6 token, the host part of autoconfigured addresses (`ip token`)."""
-    (message,) = netlink.request(RTM_GETLINK, {"index": link.index})
-    ipv6 = Attributes(_AddressFamilies, message.find("IFLA_AF_SPEC") or b"").nested("AF_INET6")
-    return ipv6 is not None and any(ipv6.find("IFLA_INET6_TOKEN") or b"")
+def find_qdisc(netlink: Netlink, link: Link) -> str | None:
+    """Return the kind of a qdisc of a link, None if it has only the kernel's default, which has no handle."""
+    for message in netlink.dump(RTM_GETQDISC, {"family": AF_UNSPEC}):
+        if message.field("index") == link.index and message.field("handle"):
+            return message.text("TCA_KIND") or ""
+    return None
 
 
 def rename_link(netlink: Netlink, link: Link, name: str) -> None:

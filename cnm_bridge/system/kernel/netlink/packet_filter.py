@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Looks for packet filter rules and IPsec in the namespace of the calling thread."""
+"""Looks for packet filter rules in the namespace of the calling thread."""
 
 import os
 import socket
@@ -11,7 +11,6 @@ from typing import Final
 
 from pyroute2.netlink import (
     NETLINK_NETFILTER,
-    NETLINK_XFRM,
     NLM_F_DUMP,
     NLM_F_REQUEST,
     NLMSG_DONE,
@@ -19,8 +18,6 @@ from pyroute2.netlink import (
 )
 
 _GET_TABLES: Final = 10 << 8 | 1  # NFNL_SUBSYS_NFTABLES, NFT_MSG_GETTABLE
-_GET_POLICY: Final = 0x15  # XFRM_MSG_GETPOLICY
-_GET_STATE: Final = 0x12  # XFRM_MSG_GETSA
 _HEADER: Final = struct.Struct("=IHHII")  # nlmsghdr
 _ANY_FAMILY: Final = bytes(4)  # nfgenmsg
 _IPTABLES: Final = ("ip_tables_names", "ip6_tables_names", "arp_tables_names")
@@ -28,7 +25,7 @@ _IPTABLES: Final = ("ip_tables_names", "ip6_tables_names", "arp_tables_names")
 
 def find_firewall(*, reply_limit_s: float) -> str | None:
     """Return which packet filter has tables in this namespace, in words; None if none has."""
-    if _has_any(NETLINK_NETFILTER, _GET_TABLES, _ANY_FAMILY, reply_limit_s):
+    if _has_nftables(reply_limit_s):
         return "nftables tables"
     for file in _IPTABLES:
         path = Path("/proc/thread-self/net", file)
@@ -37,22 +34,17 @@ def find_firewall(*, reply_limit_s: float) -> str | None:
     return None
 
 
-def has_ipsec(*, reply_limit_s: float) -> bool:
-    """Return whether this namespace has IPsec policies or states."""
-    return any(_has_any(NETLINK_XFRM, question, b"", reply_limit_s) for question in (_GET_POLICY, _GET_STATE))
-
-
-def _has_any(protocol: int, question: int, body: bytes, reply_limit_s: float) -> bool:
-    """Return whether a dump has any entry; a kernel without this protocol or request has none."""
+def _has_nftables(reply_limit_s: float) -> bool:
+    """Return whether a dump of the tables has any; a kernel without nftables has none."""
     try:
-        conversation = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, protocol)
+        conversation = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_NETFILTER)
     except OSError as exc:
         if exc.errno in {EPROTONOSUPPORT, EOPNOTSUPP}:
             return False
         raise
     with conversation:
         conversation.settimeout(reply_limit_s)
-        header = _HEADER.pack(_HEADER.size + len(body), question, NLM_F_REQUEST | NLM_F_DUMP, 1, 0)
-        conversation.send(header + body)
+        size = _HEADER.size + len(_ANY_FAMILY)
+        conversation.send(_HEADER.pack(size, _GET_TABLES, NLM_F_REQUEST | NLM_F_DUMP, 1, 0) + _ANY_FAMILY)
         _, kind, *_ = _HEADER.unpack_from(conversation.recv(65536))
     return kind not in {NLMSG_DONE, NLMSG_ERROR}

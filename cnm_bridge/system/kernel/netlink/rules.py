@@ -48,18 +48,6 @@ def find_rules(netlink: Netlink) -> tuple[Rule, ...]:
     )
 
 
-def find_removed_rules(netlink: Netlink) -> tuple[str, ...]:
-    """Describe the default rules that have been removed; families without any rule are ignored."""
-    messages = _ip_rules(netlink)
-    families = {message.field("family") for message in messages}
-    present = {_identity(message) for message in messages if _is_kernels_own(message)}
-    return tuple(
-        f"rule {priority} to table {table}"
-        for family, priority, table in sorted(_KERNELS_OWN - present)
-        if family in families
-    )
-
-
 def add_rule(netlink: Netlink, rule: Rule) -> None:
     """Add a rule; raise EEXIST if it exists already."""
     netlink.request_raw(RTM_NEWRULE, _complete(rule), flags=NLM_F_CREATE | NLM_F_EXCL)
@@ -107,17 +95,13 @@ def _ip_rules(netlink: Netlink) -> tuple[Message, ...]:
 def _is_kernels_own(message: Message) -> bool:
     """Return whether a rule is one of the kernel's defaults; these have no selectors."""
     return (
-        _identity(message) in _KERNELS_OWN
+        (message.field("family"), _priority(message), _table(message)) in _KERNELS_OWN
         and message.names() <= _OF_ANY_RULE
         and message.field("action") == _TO_TABLE
         and not message.field("flags") & _FIXED_FLAGS
         and not any(message.field(name) for name in ("src_len", "dst_len", "tos"))
         and message.find("FRA_SUPPRESS_PREFIXLEN") in {None, _SUPPRESSES_NOTHING}
     )
-
-
-def _identity(message: Message) -> tuple[int, int, int]:
-    return message.field("family"), _priority(message), _table(message)
 
 
 def _priority(message: Message) -> int:

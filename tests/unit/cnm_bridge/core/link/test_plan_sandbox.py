@@ -16,7 +16,6 @@ from cnm_bridge.core.link_state import (
     SCOPE_LINK,
     Address,
     Neighbour,
-    Qdisc,
     ReplacedRoute,
     Route,
     Rule,
@@ -236,22 +235,16 @@ def test_default_routes_of_internal_networks_are_not_synced() -> None:
 
 
 def test_everything_else_is_synced_unchanged() -> None:
-    """Libnetwork adds no rules, neighbours, sysctls or qdisc."""
+    """Libnetwork adds no rules, neighbours, or sysctls."""
     rest = replace(
         snapshot(*BRIDGE),
         rules=(Rule(priority=9, table=100, message=b"..."),),
         neighbours=(Neighbour(address=ip_address("10.22.0.7"), mac="02:00:00:00:00:07", proxy=False),),
         sysctls=(Sysctl(name="net/core/somaxconn", value="9"),),
-        qdisc=Qdisc(kind="tbf", handle=1, options=b""),
     )
     plan = plan_sandbox(rest, internal=False)
-    assert (plan.rules, plan.neighbours, plan.sysctls, plan.qdisc) == (
-        rest.rules,
-        rest.neighbours,
-        rest.sysctls,
-        rest.qdisc,
-    )
-    assert plan.parts == ("rule 9 to table 100", "neighbour 10.22.0.7", "sysctl net.core.somaxconn", "qdisc tbf")
+    assert (plan.rules, plan.neighbours, plan.sysctls) == (rest.rules, rest.neighbours, rest.sysctls)
+    assert plan.parts == ("rule 9 to table 100", "neighbour 10.22.0.7", "sysctl net.core.somaxconn")
 
 
 @pytest.mark.parametrize(("is_gateway", "defaults"), [(True, {"0.0.0.0/0", "::/0"}), (False, set())])

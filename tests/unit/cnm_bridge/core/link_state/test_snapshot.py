@@ -10,7 +10,7 @@ from ipaddress import ip_address, ip_interface, ip_network
 import pytest
 
 from cni_bridge_spec import JsonError, JsonObject, as_object, load_validator, parse_json, render_json
-from cnm_bridge.core.link_state import Address, LinkState, Neighbour, Qdisc, Route, Rule, Snapshot, Sysctl, snapshot
+from cnm_bridge.core.link_state import Address, LinkState, Neighbour, Route, Rule, Snapshot, Sysctl, snapshot
 
 FULL = Snapshot(
     link=LinkState(name="eth0", kind="veth", mac="ee:77:5c:0d:4a:3b", mtu=1500, noarp=False),
@@ -45,7 +45,6 @@ FULL = Snapshot(
         Neighbour(address=ip_address("fd00::9"), mac=None, proxy=True),
     ),
     sysctls=(Sysctl(name="net/ipv4/conf/eth0/arp_notify", value="1"),),
-    qdisc=Qdisc(kind="tbf", handle=0x80010000, options=b"\x08\x00"),
 )
 BARE = Snapshot(
     link=LinkState(name="eth0", kind=None, mac=None, mtu=1500, noarp=True),
