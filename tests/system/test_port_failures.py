@@ -35,25 +35,6 @@ def test_a_plugin_that_fails_to_publish(scene: Scene, end: str, error: str) -> N
     scene.run(network, "-p", "8098:98")
 
 
-def test_a_plugin_that_is_killed_while_the_gateway_changes(scene: Scene, beside_ours: Sequence[str]) -> None:
-    """It runs again, so that the container keeps its port: Docker would only log the error."""
-    once = "/run/portmap-dies-once"
-    scene.plugin(
-        "portmap",
-        'input=$(cat); printf "%s" "$input" | /usr/lib/cni/portmap; ended=$?; case "$CNI_COMMAND$input" in '
-        f'ADD*hostPort*) rm {once} 2>/dev/null && kill -KILL $$;; esac; exit "$ended"',
-    )
-    network, _ = port_network(scene, name="zzz-killed")
-    container = scene.run(network, "-p", "8100:80")
-    builtin = scene.builtin_network()
-    scene.lab.docker("network", "connect", *beside_ours, builtin, container.name)
-    scene.lab.write(once, "")
-    with outside(scene.lab) as there, serving(scene.lab, container, 80):
-        scene.lab.docker("network", "disconnect", builtin, container.name)
-        assert not scene.lab.path(once).exists()
-        assert ask(scene.lab, there, HOST_IP, 8100) == container.name
-
-
 @pytest.mark.long
 def test_the_daemon_is_killed_while_the_gateway_changes(private_scene: Scene, beside_ours: Sequence[str]) -> None:
     """Its next run publishes the ports: Docker only logs the error, and does not request them again."""

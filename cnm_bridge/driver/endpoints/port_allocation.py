@@ -2,9 +2,6 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Chooses ports of the host for a container: requested ones, those it had before, or any free ones."""
 
-import asyncio
-import errno
-import os
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from typing import Final
 
@@ -16,7 +13,6 @@ from cnm_bridge.system.scheduling import TimeSlice
 
 _TRIES: Final = 64
 """Number of free ports that the kernel is asked for, in case they belong to other endpoints."""
-_IN_USE: Final = os.strerror(errno.EADDRINUSE)
 
 
 async def choose_ports(
@@ -83,13 +79,8 @@ class _Choice:
             return chosen
         place = place_of(request.host_ip, first)
         if first == last:
-            user = None
-            if chosen == _IN_USE:
-                user = await asyncio.to_thread(self._free.find_user, protocol, request.host_ip, first)
-            by = f" by {user}" if user else ""
             raise Refused(
-                f"port {place}/{protocol} cannot be published: {chosen}{by}; choose another port, or stop what has "
-                "this one"
+                f"port {place}/{protocol} cannot be published: {chosen}; choose another port, or stop what has this one"
             )
         raise Refused(
             f"no port of {place}-{last}/{protocol} can be published; reason for the last one: {chosen}; choose others"

@@ -11,7 +11,6 @@ import asyncio
 from collections.abc import Collection, Coroutine, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import islice
 from typing import Final, TypeVar
 
@@ -20,7 +19,7 @@ import structlog
 from cni_bridge_spec import get_list
 from cni_bridge_state import EndpointId, EndpointRecord, PortRequest, StateError
 from cni_bridge_state.store import Store
-from cni_invoker import CniError, NetworkConfigurationList, PluginFailed, Result, Runtime
+from cni_invoker import CniError, NetworkConfigurationList, Result, Runtime
 from cnm_bridge.core.endpoint import Endpoint
 from cnm_bridge.core.errors import Interrupted
 from cnm_bridge.core.planning.ports import (
@@ -121,7 +120,7 @@ class PortPublisher:
                 the container does not have. Nothing has been changed.
             CniError: A plugin failed. The new ports are not published; the endpoint keeps the earlier ones, unless
                 their DEL has completed.
-            StateError: The record cannot be written; the earlier ports are published again.
+            StateError: The record cannot be written; no port is published.
             Interrupted: `interrupt` was called; the teardown, or the next call, removes what was published.
         """
         publishers = _publishers(record)
@@ -143,11 +142,12 @@ class PortPublisher:
                 await self.store.put_endpoint(changed)  # from here on a DEL with these ports is pending
             except StateError:
                 await self._discard(record.id, new)
-                await publication.step(self._restore(record, publishers, result))
                 raise
             await self._discard(record.id, (mapping for mapping in earlier if mapping not in chosen))
             try:
-                await publication.step(self._add(changed, publishers, result))
+                attachment = Endpoint(changed).attachment
+                before = result.converted(publishers.cni_version)
+                await publication.step(self.runtime.add(publishers, attachment, prev_result=before))
             except Interrupted:
                 raise
             except BaseException:
@@ -250,40 +250,6 @@ class PortPublisher:
     def _is_of_another_container(self, endpoint_id: EndpointId, record: EndpointRecord) -> bool:
         owner = self.store.find_endpoint(endpoint_id)
         return owner is not None and not _same_container(owner, record)
-
-    async def _add(self, record: EndpointRecord, publishers: NetworkConfigurationList, result: Result) -> None:
-        """Run ADD, and run it again if a plugin is killed.
-
-        When another network of the container is disconnected, Docker only logs an error and does not retry (libnetwork,
-        `sbLeave`), so a running container would lose its ports. Errors that a plugin reports, and timeouts, are not
-        retried: they would occur again. The first error is raised.
-        """
-        add = partial(
-            self.runtime.add,
-            publishers,
-            Endpoint(record).attachment,
-            prev_result=result.converted(publishers.cni_version),
-        )
-        try:
-            await add()
-        except PluginFailed as exc:
-            if exc.signal is None:
-                raise
-            log.warning("endpoint.publishing_again", error=str(exc))
-            try:
-                await self.runtime.delete(publishers, Endpoint(record).attachment, result)
-                await add()
-            except CniError as again:
-                log.warning("endpoint.publishing_failed", error=str(again))
-                raise exc from None
-
-    async def _restore(self, record: EndpointRecord, publishers: NetworkConfigurationList, result: Result) -> None:
-        """Publish the ports of the stored record again, because it could not be replaced."""
-        if get_list(record.attachment.capability_args, CAPABILITY):
-            try:
-                await self._add(record, publishers, result)
-            except CniError as exc:  # the first error is what the user must see
-                log.warning("endpoint.ports_not_restored", error=str(exc))
 
     async def _take_back(self, record: EndpointRecord, publishers: NetworkConfigurationList) -> None:
         """Undo a failed ADD now; if that also fails, the endpoint's teardown does it."""

@@ -187,7 +187,7 @@ def _answered(
     call: Callable[[Request], Awaitable[Reply]],
     render: Callable[[Reply], JsonObject],
 ) -> Answer:
-    """Return the answer of a call, whoever makes it."""
+    """Return the answer of a call, whose caller does not matter."""
 
     async def carry_out(request: Request) -> JsonObject:
         return render(await call(request))

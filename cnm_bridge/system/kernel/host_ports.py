@@ -10,8 +10,6 @@ from contextlib import closing
 from ipaddress import IPv4Address, IPv6Address
 from typing import Final
 
-from cnm_bridge.system.kernel.port_users import find_port_user
-
 _SOCKETS: Final = {
     "tcp": (socket.SOCK_STREAM, socket.IPPROTO_TCP),
     "udp": (socket.SOCK_DGRAM, socket.IPPROTO_UDP),
@@ -39,10 +37,6 @@ class HostPorts:
             except OSError as exc:
                 return exc.strerror or str(exc)
         return None
-
-    def find_user(self, protocol: str, host_ip: IPv4Address | IPv6Address | None, port: int) -> str | None:
-        """Return what has a port, as `find_port_user`; it blocks."""
-        return find_port_user(protocol, host_ip, port)
 
     def propose(self, protocol: str, host_ip: IPv4Address | IPv6Address | None) -> int:
         """Return a port of the kernel's ephemeral range that was free a moment ago.

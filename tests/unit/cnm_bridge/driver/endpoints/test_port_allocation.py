@@ -28,11 +28,6 @@ class Programs(HostPorts):
         del protocol, host_ip
         return "Address already in use" if port in self._ports else None
 
-    def find_user(self, protocol: str, host_ip: IPv4Address | IPv6Address | None, port: int) -> str | None:
-        """Return a program that has the port."""
-        del protocol, host_ip
-        return "nginx (process 812)" if port in self._ports else None
-
     def propose(self, protocol: str, host_ip: IPv4Address | IPv6Address | None) -> int:
         """Return the next proposal; without one, raise."""
         del protocol, host_ip
@@ -96,7 +91,7 @@ async def test_a_previous_choice_is_repeated() -> None:
         ([request(8080)], "port 8080/tcp cannot be published: another endpoint has it"),
         (
             [request(8081)],
-            "port 8081/tcp cannot be published: Address already in use by nginx (process 812); choose",
+            "port 8081/tcp cannot be published: Address already in use; choose",
         ),
         (
             [request(8080, 8081)],

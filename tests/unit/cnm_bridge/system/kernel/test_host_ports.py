@@ -2,10 +2,8 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """A port that a program uses is found, and a port that is free again is not. Only loopback addresses are used."""
 
-import os
 import socket
-from ipaddress import IPv4Address, ip_address
-from pathlib import Path
+from ipaddress import IPv4Address
 
 import pytest
 
@@ -28,22 +26,6 @@ def test_the_port_of_a_program_is_an_obstacle(protocol: str) -> None:
         assert ports.find_obstacle(protocol, None, port) == "Address already in use"
         assert ports.find_obstacle(protocol, IPv4Address("127.0.0.2"), port) is None
     assert ports.find_obstacle(protocol, LOOPBACK, port) is None
-
-
-@pytest.mark.parametrize(("protocol", "address"), [("tcp", "127.0.0.1"), ("udp", "127.0.0.1"), ("tcp", "::1")])
-def test_the_program_that_has_a_port(protocol: str, address: str) -> None:
-    """It is found by its socket on this address only; nothing is found for a port that is free."""
-    host_ip = ip_address(address)
-    with socket.socket(socket.AF_INET6 if host_ip.version == 6 else socket.AF_INET, KINDS[protocol]) as program:
-        program.bind((address, 0))
-        if protocol == "tcp":
-            program.listen()
-        port: int = program.getsockname()[1]
-        name = Path("/proc/self/comm").read_text("utf-8").strip()
-        for wanted in (host_ip, None):
-            assert HostPorts().find_user(protocol, wanted, port) == f"{name} (process {os.getpid()})"
-        assert HostPorts().find_user(protocol, ip_address("127.0.0.7"), port) is None
-    assert HostPorts().find_user(protocol, None, port) is None
 
 
 def test_a_closed_connection_is_no_obstacle() -> None:
