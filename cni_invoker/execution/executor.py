@@ -14,9 +14,10 @@ from cni_invoker.documents.versions import Verb
 from cni_invoker.errors import CniError, PluginFailed, PluginNotStarted, PluginTimeout
 from cni_invoker.execution.answer import Output, find_plugin, judge, why_not_executed
 from cni_invoker.execution.in_process import Answer, PluginThreads
-from cni_invoker.execution.limits import Limits, NetworkSlots
+from cni_invoker.execution.limits import Limits
 from cni_invoker.execution.process import Ended, run_program
 from cni_invoker.execution.running_plugins import ALL_CONTAINERS, Kept, RunningPlugins
+from cni_invoker.execution.slots import NetworkSlots
 from cni_invoker.messages import is_debugging, log_event
 
 Slot = Callable[[], AbstractAsyncContextManager[None]]
@@ -55,7 +56,7 @@ class ExecutionObserver(Protocol):
 class Executor:
     """Executes a limited number of plugins at once.
 
-    Each network has a share of the slots (module `limits`). DEL has slots of its own, so ADDs that hang cannot
+    Each network has a share of the slots (module `slots`). DEL has slots of its own, so ADDs that hang cannot
     block it.
 
     The parameters are those of `Runtime`.
@@ -75,8 +76,8 @@ class Executor:
         self._running = running
         self._in_process = dict(in_process or {})
         self._threads = PluginThreads()
-        self._slots = NetworkSlots(limits.executions)
-        self._slots_of_delete = NetworkSlots(limits.executions)
+        self._slots: NetworkSlots[object] = NetworkSlots(limits.executions)
+        self._slots_of_delete: NetworkSlots[object] = NetworkSlots(limits.executions)
 
     def find(self, plugin_type: str) -> Path | None:
         """Return the executable of a plugin; None if it runs in this process.
@@ -133,7 +134,7 @@ class Executor:
     def slot_of(self, request: Request) -> AbstractAsyncContextManager[None]:
         """Return a slot: of its network; for VERSION, which has none, of its plugin."""
         slots = self._slots_of_delete if request.verb is Verb.DEL else self._slots
-        return slots.held(request.network or f"/{request.plugin}")  # no network has this name
+        return slots.take(object(), request.network or f"/{request.plugin}")  # no network has this name
 
     async def _undo(self, undo: Request, failed: PluginFailed) -> None:
         try:

@@ -4,14 +4,14 @@
 
 import asyncio
 
-from cnm_bridge.driver.teardown.slots import PrioritySlots
+from cni_invoker.execution.slots import NetworkSlots
 
 
 class Work:
     """Bodies that run until the test ends them, in the order in which they began."""
 
     def __init__(self, limit: int, for_preferred: int = 0, slow_s: float = 1000.0) -> None:
-        self.slots: PrioritySlots[str] = PrioritySlots(limit, for_preferred=for_preferred, slow_s=slow_s)
+        self.slots: NetworkSlots[str] = NetworkSlots(limit, for_preferred=for_preferred, slow_s=slow_s)
         self.began: list[str] = []
         self.running: dict[str, asyncio.Event] = {}
 
@@ -135,4 +135,33 @@ async def test_bodies_that_hang_hold_up_no_other_network() -> None:
         while len(work.running) < 9:  # noqa: ASYNC110  # a timer of the slots
             await asyncio.sleep(0.01)
         assert sorted(work.running) == [*(f"{network}{number}" for network in "abcd" for number in (0, 1)), "healthy"]
+        await work.end_all()
+
+
+async def started(work: Work, tasks: asyncio.TaskGroup, *keys: str) -> list[str]:
+    """Let bodies of the network in their first letter arrive; return all that run."""
+    for key in keys:
+        tasks.create_task(work.run(key, network=key[0]))
+    await run_until_blocked()
+    return sorted(work.running)
+
+
+async def test_networks_share_the_slots() -> None:
+    """One alone uses all; of several together half as many more run, each as the only one of its network."""
+    work = Work(4)
+    async with asyncio.TaskGroup() as tasks:
+        assert await started(work, tasks, *(f"a{number}" for number in range(6))) == ["a0", "a1", "a2", "a3"]
+        assert (await started(work, tasks, "b0", "b1", "c0", "d0"))[4:] == ["b0", "c0"]
+        await work.end_all()
+
+
+async def test_the_network_that_runs_least_comes_first() -> None:
+    """A network with many that wait does not delay the few of another, which arrived later."""
+    work = Work(2)
+    async with asyncio.TaskGroup() as tasks:
+        await started(work, tasks, *(f"a{number}" for number in range(8)))
+        assert await started(work, tasks, "b0", "b1") == ["a0", "a1", "b0"]  # in the reserve
+        await work.end("b0")
+        await work.end("a0")
+        assert sorted(work.running) == ["a1", "b1"]
         await work.end_all()
