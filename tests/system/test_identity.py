@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from cni_bridge_spec import JsonObject, as_object, get_object, get_objects
-from tests.lab import PLUGIN_SOCKET, Container, Engine, wait_until
+from tests.lab import PLUGIN_SOCKET, wait_until
 from tests.system.plugin_lists import PORTMAP
 from tests.system.ports import published
 from tests.system.scene import Scene, bridge
@@ -32,7 +32,6 @@ os.environ |= {"LISTEN_FDS": "1", "LISTEN_PID": str(os.getpid())}
 os.execv(sys.argv[2], sys.argv[2:])
 """
 """Listens before the daemon starts, like systemd."""
-BOOTING = "the Docker Engine is booting"
 RECORD = """
 mkdir -p /run/who
 python3 -c 'import json, os, sys
@@ -81,11 +80,6 @@ def arguments(record: JsonObject) -> Mapping[str, str]:
 def named(scene: Scene) -> set[str]:
     """Return the names that the plugin received."""
     return {arguments(one)["DOCKER_CONTAINER_NAME"] for one in received(scene) if one["args"]}
-
-
-def is_refused(container: Container) -> bool:
-    """Return whether the container did not start because the engine was booting."""
-    return BOOTING in str(get_object(container.inspect(), "State")["Error"])
 
 
 @pytest.mark.long
@@ -187,17 +181,20 @@ def test_calls_that_wait_at_the_socket(private_scene: Scene, network: str, daemo
 
 @pytest.mark.long
 @pytest.mark.moves("dockerd boots, so the networks of a container are not known")
-def test_restart_policies(private_scene: Scene, network: str, engine: Engine) -> None:
-    """After a restart of dockerd and the daemon all containers are back: nothing is asked of an engine that boots.
+def test_restart_policies(private_scene: Scene, network: str) -> None:
+    """After a restart of dockerd and the daemon all containers are back, with their identities.
 
-    One that requires its identity is refused, unless the engine answers already.
+    Nothing is asked of an engine that boots: who its containers are is in its own files.
     """
     scene, lab = private_scene, private_scene.lab
-    known = ("-o", "cni.attach=sandbox", "-o", "cni.identity=docker")
+    known = ("-o", "cni.attach=sandbox", "-o", "cni.identity=docker", "-o", "cni.identity-labels=number")
     optional = scene.network(network, *known)
-    started = [scene.run(optional, "--restart=always") for _ in range(STARTS)]
+    labelled = [("--label", f"number={number}") for number in range(STARTS + 1)]
+    started = [scene.run(optional, "--restart=always", *label) for label in labelled[1:]]
     required = scene.network(network, *known, "-o", "cni.identity-required=true")
-    needs = scene.run(required, "--restart=always")
+    started.insert(0, scene.run(required, "--restart=always", *labelled[0]))
+    before = identities(scene)
+    assert sorted(before) == sorted(container.name for container in started)
     for _ in range(2):  # the daemon's restart ends before or during the boot
         lab.stop_dockerd()
         lab.run("sh", "-c", "rm /run/who/*")
@@ -205,11 +202,15 @@ def test_restart_policies(private_scene: Scene, network: str, engine: Engine) ->
             restarted = pool.submit(lab.restart_daemon, signal.SIGKILL)
             lab.start_dockerd()
             restarted.result()
-        assert len({container.link().addresses for container in started}) == STARTS
-        assert lab.daemon is not None
-        reasons = {entry["reason"] for entry in entries(lab.daemon.log(), "endpoint.unidentified")}
-        assert reasons == {BOOTING}
-        wait_until(lambda: is_refused(needs) or needs.name in named(scene), "a refusal, or an identity")
-        if is_refused(needs) and engine.version >= (29, 1):  # Docker has forgotten its network (moby #51758)
-            lab.docker("network", "connect", required, needs.name)
-        lab.docker("start", needs.name)
+        assert len({container.link().addresses for container in started}) == len(started)
+        assert identities(scene) == before
+        assert not entries(log_of(scene), "endpoint.unidentified")
+
+
+def identities(scene: Scene) -> Mapping[str, tuple[Mapping[str, str], Sequence[JsonObject]]]:
+    """Return the arguments and labels that the plugin received, by container."""
+    found = {}
+    for record in received(scene):
+        cni = get_object(get_object(get_object(record, "stdin"), "args"), "cni")
+        found[arguments(record)["DOCKER_CONTAINER_NAME"]] = arguments(record), get_objects(cni, "labels")
+    return found

@@ -66,6 +66,22 @@ class EngineContainer:
             document=document,
         )
 
+    @classmethod
+    def from_stored(cls, document: JsonObject) -> Self:
+        """Read what dockerd has stored about a container, `config.v2.json`: who it is, without its state and networks.
+
+        Raises:
+            JsonError: A key is missing or its value has another type.
+        """
+        config = get_object(document, "Config")
+        labels = find_object(config, "Labels") or {}
+        return cls(
+            id=get_str(document, "ID"),
+            name=get_str(document, "Name").removeprefix("/"),
+            image=find_str(config, "Image") or "",
+            labels={key: get_str(labels, key) for key in labels},
+        )
+
     @property
     def networks(self) -> Mapping[str, str]:
         """The IDs of its networks, by the name that was used to connect it; "" before it is started first.

@@ -56,7 +56,7 @@ class Place:
     Attributes:
         obstacle: Why it cannot be made in the sandbox, None if it can.
         process: The first process of the container, None if it was not looked for or is not known.
-        container: The container, None if it was not looked for or is not known.
+        container: Who the container is, None if it was not looked for or is not known.
         unknown: Why the container is not known.
         template: Where in `args` the plugins receive its identity, None for nowhere.
         link_local: The addresses of `--link-local-ip`, which Docker adds only to a link that it moves.
@@ -130,7 +130,7 @@ class PlaceFinder:
         return Place(
             obstacle=obstacle,
             process=known,
-            container=owner.container,
+            container=owner.container or owner.stored,
             unknown=owner.unknown,
             template=self._find_template(record),
             link_local=await self._find_link_local(record, owner) if obstacle is None else (),

@@ -6,10 +6,13 @@ Other containers may run in it, too: those with `--network container:`, and thos
 itself. The engine's list says which ones share the sandbox of another. It is answered without a lock, also while the
 engine waits for a call of ours. A container that shares a sandbox is younger than its owner, so without an answer the
 oldest one is taken; with an answer, only one that is listed.
+
+An engine that boots starts containers and does not answer. Who such a container is, is read from dockerd's own file,
+while only dockerd and runc have had the sandbox in their hands. What its networks are is not: the file is older.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import structlog
@@ -32,11 +35,13 @@ class SandboxOwner:
     Attributes:
         process: Its first process, None if that is not known.
         container: The container as the engine lists it, None if that is not known.
+        stored: The container as dockerd has stored it, without its networks; None unless the engine boots.
         unknown: Why the container is not known.
     """
 
     process: SandboxProcess | None = None
     container: EngineContainer | None = None
+    stored: EngineContainer | None = None
     unknown: str = ""
 
 
@@ -67,7 +72,20 @@ class SandboxOwners:
             return SandboxOwner(unknown="the first process in the sandbox is not known")
         if listed is not None or container_of_cgroup(latest.cgroup) is None:
             listed, unknown = await self._list(processes)
-        return choose_owner(processes, listed, unknown)
+        owner = choose_owner(processes, listed, unknown)
+        return owner if self.version.is_up else await self._with_stored(owner)
+
+    async def _with_stored(self, owner: SandboxOwner) -> SandboxOwner:
+        """Return an owner with what dockerd has stored of its container, if that can be read."""
+        container_id = None if owner.process is None else container_of_cgroup(owner.process.cgroup)
+        if owner.process is None or container_id is None:
+            return owner
+        try:
+            stored = await self.kernel.read_container(owner.process.pid, container_id)
+            return owner if stored is None else replace(owner, stored=EngineContainer.from_stored(stored))
+        except (JsonError, KernelError) as exc:
+            log.info("container.identity_unreadable", container_id=container_id, error=str(exc))
+            return owner
 
     async def _list(self, processes: Sequence[SandboxProcess]) -> tuple[Sequence[EngineContainer] | None, str]:
         """Return the containers of processes that the engine lists, and why there are none; None without an answer."""

@@ -66,6 +66,16 @@ def test_the_sandbox_of_an_endpoint(endpoint_id: str, key: str, found: str | Non
     assert find_sandbox({"NetworkSettings": settings}, endpoint_id) == found
 
 
+def test_a_stored_container() -> None:
+    """The file of dockerd tells who it is; its labels may be null."""
+    stored: JsonObject = {"ID": "6f" * 32, "Name": "/web", "Config": {"Image": "busybox", "Labels": {"tier": "front"}}}
+    found = EngineContainer.from_stored(stored)
+    assert (found.id, found.name, found.image, found.labels) == ("6f" * 32, "web", "busybox", {"tier": "front"})
+    assert EngineContainer.from_stored({**stored, "Config": {"Image": "busybox", "Labels": None}}).labels == {}
+    with pytest.raises(JsonError):
+        EngineContainer.from_stored({"ID": "6f" * 32, "Name": "/web"})
+
+
 def test_the_name_of_a_container() -> None:
     """Docker writes it with a leading slash; names by which links refer to it have two slashes."""
     assert has_name(container(), "web")
