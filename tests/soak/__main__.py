@@ -70,7 +70,7 @@ def main(arguments: Sequence[str]) -> int:
         lists = with_lists(NAMES, options.troubles)
         if options.attach not in ALL_MOVED:  # Docker gives its own links no name beside one that it did not move
             lists = tuple(name for name in lists if name not in OF_DOCKER)
-        machine = Machine(lab, lists, options.attach, options.troubles)
+        machine = Machine(lab, lists, options.attach)
         burst = 2 * Limits().executions
         generator = Generator(seed, lists, PUBLISHING, _KILL_SHARE, troubles=options.troubles, burst=burst)
         figures = Soak(machine, generator, say).run(options.operations)

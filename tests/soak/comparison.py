@@ -38,13 +38,9 @@ class Sandbox:
 
     Attributes:
         links: The addresses of each link, without `lo` and without link-local ones.
-        unreachable: Gateways that do not answer.
-        answer: The name of the container that answers at its published port; None without a published port.
     """
 
     links: Mapping[str, tuple[str, ...]]
-    unreachable: tuple[str, ...]
-    answer: str | None = None
 
     @property
     def addresses(self) -> Counter[str]:
@@ -153,9 +149,6 @@ def _compare_sandbox(
     reserved = Counter(str(address) for attachment in attachments for address in attachment.addresses)
     yield from _differing(f"container {name}: address in it", reserved, sandbox.addresses)
     yield from _differing(f"container {name}: address at Docker", reserved, Counter(container.addresses))
-    yield from (f"container {name}: gateway {address} does not answer" for address in sandbox.unreachable)
-    if wanted.port is not None and sandbox.answer != name:
-        yield f"container {name}: at its port {wanted.port} answers {sandbox.answer or 'no container'}"
 
 
 def attachments_of(

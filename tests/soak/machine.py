@@ -5,7 +5,7 @@
 import sys
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -42,9 +42,8 @@ from tests.soak.model import World
 from tests.soak.operations import Kind, Operation
 from tests.soak.records import Records, read_records
 from tests.soak.shortage import Taken
-from tests.soak.surroundings import LOG_READER, Surroundings
+from tests.soak.surroundings import Surroundings
 from tests.soak.surveyor import Surveyor
-from tests.soak.trouble import Trouble
 
 __all__ = ["ALL_MOVED", "Machine"]
 
@@ -79,7 +78,6 @@ class Machine:
         lab: A lab with dockerd and without the daemon, for the soak only.
         lists: Its lists; the artifacts of each are learnt, which takes some two seconds per list and mode.
         attach: How the daemon attaches containers. Those with several networks are moved in any case.
-        troubles: The kinds of trouble; a log that no one reads and a stranger exist from the start.
     """
 
     def __init__(
@@ -87,11 +85,10 @@ class Machine:
         lab: Lab,
         lists: Iterable[str] = NAMES,
         attach: AttachOption = AttachOption.AUTO,
-        troubles: Collection[Trouble] = (),
     ) -> None:
         self._lab = lab
         options = (*DAEMON_OPTIONS, "--attach", attach.value)
-        self.surroundings = Surroundings(lab, troubles)
+        self.surroundings = Surroundings(lab)
         self.killing = Killing(lab, self.surroundings, options)
         self.docker = DockerHost(lab.path(DOCKER_SOCKET), self.killing.kill)
         self._surveyor = Surveyor(lab)
@@ -131,8 +128,6 @@ class Machine:
             sandboxes={
                 name: Sandbox(
                     links={link: tuple(of.addresses) for link, of in found.links.items()},
-                    unreachable=tuple(found.silent),
-                    answer=survey.answers.get(name),
                 )
                 for name, found in survey.holdings.items()
             },
@@ -154,7 +149,7 @@ class Machine:
     def complaints(self) -> tuple[str, ...]:
         """Return the lines that the daemon must never log, whatever was killed."""
         words = ("Traceback", "reconcile.bug", "state.damaged")
-        daemons = [process for process in self._lab.processes if process.name.startswith(("daemon", LOG_READER))]
+        daemons = [process for process in self._lab.processes if process.name.startswith("daemon")]
         return tuple(
             f"{process.name} logged: {line.strip()}"
             for process in daemons
@@ -163,10 +158,7 @@ class Machine:
         )
 
     def save_logs(self, directory: Path) -> None:
-        """Write the logs of all processes of the machine, and what the daemon shows.
-
-        While its log is not read, only its own events tell what it has done.
-        """
+        """Write the logs of all processes of the machine, and what the daemon shows."""
         directory.mkdir(parents=True, exist_ok=True)
         for name, words in (
             ("events", ("events", "--no-follow", "--last", "10000", "--json")),
@@ -189,9 +181,7 @@ class Machine:
         unreliable = render_unreliable(MACHINE_PLUGINS, Path("/run/unreliable"))
         for plugin in WRAPPED:
             self._lab.write(f"/opt/cni/bin/{plugin}", unreliable, mode=0o755)
-        self._lab.start_daemon(
-            *DAEMON_OPTIONS, "--attach", "move", command=self.surroundings.daemon_command, timeout_s=START_LIMIT_S
-        )
+        self._lab.start_daemon(*DAEMON_OPTIONS, "--attach", "move", timeout_s=START_LIMIT_S)
         return self._lab.state()
 
     def _learn(self, name: str) -> Artifacts:

@@ -71,7 +71,6 @@ class Soak:
     def _do(self, number: int, round_: Round, threads: ThreadPoolExecutor) -> None:
         """Do one round, and update the model."""
         kill, world = round_.kill, self._following.world
-        self._machine.surroundings.read_log(is_read=number % _CHECK_EVERY < _CHECK_EVERY / 2)
         for operation in round_.operations:
             self._log(f"{number}: {operation}")
         running: dict[Operation, Future[Outcome]] = {}

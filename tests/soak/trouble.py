@@ -30,10 +30,6 @@ class Trouble(StrEnum):
     """Containers share the network namespace of others."""
     UPDATE = "update"
     """Containers are made again with the MAC, and the address if they chose it, of the previous one."""
-    LOG = "log"
-    """Half of the time no one reads the daemon's log."""
-    STRANGER = "stranger"
-    """A local user's network namespace, with forged names and addresses, and links that come and go."""
 
 
 _LISTS: Final[Mapping[Trouble, str]] = {Trouble.SLOW: SLOW, Trouble.HANGING: HUNG, Trouble.REBOOT: POOL}
