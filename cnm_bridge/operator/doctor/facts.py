@@ -121,15 +121,6 @@ class GuardFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DhcpFault:
-    """What is wrong with a CNI DHCP daemon: text, fix and advice of its finding."""
-
-    text: str
-    fix: str = ""
-    advice: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ConfiguredNetwork:
     """A network configuration list, or an IPAM section with a file of its own, and what is known about its plugins.
 
@@ -140,7 +131,7 @@ class ConfiguredNetwork:
         warnings: What could not be verified.
         reserved: The addresses that host-local has assigned.
         stale: The files of its reservations that no container has; empty if no daemon answers.
-        dhcp: What is wrong with the CNI DHCP daemon that it needs; None if nothing is.
+        dhcp: Why the CNI DHCP daemon that it needs does not answer; "" if it does.
         is_section: Whether it is a section.
     """
 
@@ -150,7 +141,7 @@ class ConfiguredNetwork:
     warnings: Sequence[str] = ()
     reserved: Sequence[IPv4Address | IPv6Address] = ()
     stale: Sequence[str] = ()
-    dhcp: DhcpFault | None = None
+    dhcp: str = ""
     is_section: bool = False
 
     @property

@@ -118,13 +118,13 @@ def _check_forwarding(facts: Facts, configured: ConfiguredNetwork, link: str) ->
             continue
         table = FilterTable(lines)
         for subnet in chosen:
-            verdict = table.judge(Packet(enters=link, source=subnet), has_firewall=has_firewall)
-            if verdict.is_accepted:
+            dropping = table.find_drop(Packet(enters=link, source=subnet), has_firewall=has_firewall)
+            if not dropping:
                 continue
             yield error(
                 "forward-dropped",
                 f"network {network.name}",
-                f"{verdict.where} ({command}) drops packets from {subnet}: the containers do not reach what "
+                f"{dropping} ({command}) drops packets from {subnet}: the containers do not reach what "
                 "is behind other links of the host, such as the outside, and with br_netfilter not even each other",
                 fix=_mend_forwarding(table, command, link, subnet),
                 advice="" if has_firewall else _add_firewall(network),
@@ -142,12 +142,12 @@ def _check_bridged(facts: Facts, configured: ConfiguredNetwork) -> Iterator[Find
         if lines is None or facts.kernel.sysctls.get(f"net.bridge.bridge-nf-call-{command}") != "1":
             continue
         table = FilterTable(lines)
-        verdict = table.judge(Packet(source=subnet, destination=subnet, enters=bridge, leaves=bridge))
-        if not verdict.is_accepted:
+        dropping = table.find_drop(Packet(source=subnet, destination=subnet, enters=bridge, leaves=bridge))
+        if dropping:
             yield warning(
                 "bridged-dropped",
                 f"network {configured.network.name}",
-                f"{verdict.where} ({command}) drops what other hosts on bridge {bridge} send to its containers, "
+                f"{dropping} ({command}) drops what other hosts on bridge {bridge} send to its containers, "
                 "because br_netfilter passes bridged packets to it: names resolve, and connections time out",
                 fix=f"{command} -I {table.user_chain} -s {subnet} -d {subnet} -j ACCEPT",
             )

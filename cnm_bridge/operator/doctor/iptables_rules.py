@@ -24,19 +24,6 @@ _DEPTH: Final = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
-    """What is certain to happen to a packet.
-
-    Attributes:
-        is_accepted: Whether it is accepted.
-        where: The rule or the policy that decides, e.g. `the policy DROP of chain FORWARD`.
-    """
-
-    is_accepted: bool
-    where: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Packet:
     """What is known of a packet; None and `` stand for any.
 
@@ -86,8 +73,10 @@ class FilterTable:
         """Return whether FORWARD leads to a chain."""
         return any(_parse(line)[1] == chain for line in self._rules.get(_FORWARD, ()))
 
-    def judge(self, packet: Packet, *, has_firewall: bool = False) -> Verdict:
-        """Return what happens to the first packet of a connection.
+    def find_drop(self, packet: Packet, *, has_firewall: bool = False) -> str:
+        """Return what is certain to drop the first packet of a connection, "" if nothing is.
+
+        E.g. `the policy DROP of chain FORWARD`.
 
         Args:
             packet: The packet.
@@ -95,16 +84,17 @@ class FilterTable:
                 the jump to its chain first in FORWARD, with its first ADD.
         """
         if has_firewall and not self._leads_to(_OF_FIREWALL):
-            return Verdict(is_accepted=True, where=f"chain {_OF_FIREWALL}")
+            return ""
         found = self._walk(_FORWARD, packet, has_firewall=has_firewall, depth=0)
         if found is not None:
             return found
         policy = self.forward_policy
-        return Verdict(is_accepted=policy == _ACCEPT, where=f"the policy {policy} of chain {_FORWARD}")
+        return "" if policy == _ACCEPT else f"the policy {policy} of chain {_FORWARD}"
 
-    def _walk(self, chain: str, packet: Packet, *, has_firewall: bool, depth: int) -> Verdict | None:
+    def _walk(self, chain: str, packet: Packet, *, has_firewall: bool, depth: int) -> str | None:
+        """Return as `find_drop`; None if no rule of the chain decides."""
         if chain == _OF_FIREWALL and has_firewall:
-            return Verdict(is_accepted=True, where=f"chain {_OF_FIREWALL}")
+            return ""
         for line in self._rules.get(chain, ()) if depth < _DEPTH else ():
             conditions, target = _parse(line)
             if not _matches(conditions, packet):
@@ -112,7 +102,7 @@ class FilterTable:
             if target == "RETURN":
                 return None
             if target == _ACCEPT or target in _DROPS:
-                return Verdict(is_accepted=target == _ACCEPT, where=f"the rule `{line}`")
+                return "" if target == _ACCEPT else f"the rule `{line}`"
             if target in self._policies:
                 found = self._walk(target, packet, has_firewall=has_firewall, depth=depth + 1)
                 if found is not None:

@@ -38,12 +38,8 @@ from cnm_bridge.driver.attach.leases import find_listener
 from cnm_bridge.driver.ipam.sections import Sections, read_section, section_files
 from cnm_bridge.driver.recovery.artifacts import find_reservations
 from cnm_bridge.operator.doctor.endpoints import find_stale
-from cnm_bridge.operator.doctor.facts import ConfiguredNetwork, DhcpFault, Facts
+from cnm_bridge.operator.doctor.facts import ConfiguredNetwork, Facts
 from cnm_bridge.operator.doctor.finding import Finding, Severity, error, note, warning
-
-_SYSTEMD: Final = 1
-"""Process ID."""
-
 
 _PACKAGE: Final = "containernetworking-plugins"
 _NEARLY_FULL: Final = 0.9
@@ -109,7 +105,6 @@ async def _gather(
         problems, reserved = (*problems, f"the plugins cannot parse it: {exc}"), ()
     except Refused as exc:
         problems = (*problems, str(exc))
-    dhcp = await _examine_dhcp(network)
     return ConfiguredNetwork(
         network=network,
         problems=problems,
@@ -117,26 +112,19 @@ async def _gather(
         warnings=warnings,
         reserved=reserved,
         stale=() if used is None else find_stale(network, used),
-        dhcp=dhcp,
+        dhcp=await _examine_dhcp(network),
     )
 
 
-async def _examine_dhcp(network: NetworkConfigurationList) -> DhcpFault | None:
-    """Return what is wrong with the CNI DHCP daemon of a list; None if it needs none."""
+async def _examine_dhcp(network: NetworkConfigurationList) -> str:
+    """Return why the CNI DHCP daemon of a list does not answer; "" if it does, or if it needs none."""
     plugin = find_dhcp(network)
-    if plugin is None:
-        return None
     try:
-        pid = await find_listener(daemon_socket(plugin))
+        if plugin is not None:
+            await find_listener(daemon_socket(plugin))
     except Refused as exc:
-        return DhcpFault(text=str(exc), fix="systemctl enable --now cni-bridge-dhcp")
-    if pid == _SYSTEMD:
-        what = f"systemd holds the socket {daemon_socket(plugin)}, so a restart of the CNI DHCP daemon is missed"
-        return DhcpFault(
-            text=f"{what} if cni-bridge does not run then",
-            advice="use the unit cni-bridge-dhcp, which has no socket unit",
-        )
-    return None
+        return str(exc)
+    return ""
 
 
 def _reserved(network: NetworkConfigurationList) -> tuple[IPv4Address | IPv6Address, ...]:
@@ -229,9 +217,8 @@ def _check_plugins(facts: Facts, configured: ConfiguredNetwork) -> Iterator[Find
         else:
             remedy = f"correct {configured.network.source or 'its list'}"
         yield error("plugin-unusable", subject, problem, advice=f"{remedy}{validate and f'; then {validate}'}")
-    if configured.dhcp is not None:
-        fault = configured.dhcp
-        yield error("dhcp-daemon", subject, fault.text, fix=fault.fix, advice=fault.advice)
+    if configured.dhcp:
+        yield error("dhcp-daemon", subject, configured.dhcp, fix="systemctl enable --now cni-bridge-dhcp")
     for doubt in configured.warnings:
         yield warning("plugin-doubtful", subject, doubt, advice=validate)
 
