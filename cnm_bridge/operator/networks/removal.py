@@ -6,7 +6,6 @@ import asyncio
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
-from difflib import get_close_matches
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
@@ -53,7 +52,7 @@ async def remove_network(settings: Settings, name: str, *, with_list: bool) -> t
     engine = Engine(settings.docker_host, ENGINE_LIMIT_S)
     found = await engine.find_network_named(name)
     if found is None and not with_list:
-        await _refuse_unknown(engine, settings, name)
+        raise UnknownName(f"Docker has no network {name}; `cni-bridge ls --networks` shows those of this driver")
     if found is not None:
         _refuse_used(found, settings)
     index = ConfigurationDirectories(settings.cni_conf_dirs).index()
@@ -69,17 +68,6 @@ async def remove_network(settings: Settings, name: str, *, with_list: bool) -> t
         done += await _remove_bridge(settings, network, others)
         done += await _remove_isolation(network, others)
     return tuple(done)
-
-
-async def _refuse_unknown(engine: Engine, settings: Settings, name: str) -> None:
-    names = [
-        found.name
-        for one in await engine.network_ids(settings.driver_name)
-        if (found := await engine.find_network(one))
-    ]
-    near = get_close_matches(name, names, n=1)
-    hint = f"did you mean {near[0]}?" if near else "`cni-bridge ls --networks` shows those of this driver"
-    raise UnknownName(f"Docker has no network {name}; {hint}")
 
 
 def _refuse_used(found: EngineNetwork, settings: Settings) -> None:

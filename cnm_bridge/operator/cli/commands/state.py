@@ -22,7 +22,7 @@ from cnm_bridge.operator.cli.command import Command, CommandGroup, ExitStatus, d
 from cnm_bridge.operator.cli.output import count
 from cnm_bridge.operator.cli.settings.all_settings import ADMIN_SOCKET, RUN_DIR, STATE_DIR
 from cnm_bridge.operator.cli.settings.options import with_settings
-from cnm_bridge.operator.cli.settings.types import File
+from cnm_bridge.operator.cli.settings.types import FILE
 from cnm_bridge.operator.whole_file import write_whole
 
 _STDIO = Path("-")
@@ -51,7 +51,7 @@ def state() -> None:
     examples=("state export", "state export backup.json"),
 )
 @with_settings(STATE_DIR, ADMIN_SOCKET, RUN_DIR)
-@click.argument("file", type=File(), default=_STDIO)
+@click.argument("file", type=FILE, default=_STDIO)
 @exits
 def export(*, state_dir: Path, admin_socket: Path | None, run_dir: Path, file: Path) -> ExitStatus:
     """Write the whole state as JSON to FILE, or to standard output.
@@ -77,7 +77,7 @@ def export(*, state_dir: Path, admin_socket: Path | None, run_dir: Path, file: P
 )
 @with_settings(STATE_DIR)
 @click.option("--replace", is_flag=True, help="Discard the current state without undoing anything.")
-@click.argument("file", type=File())
+@click.argument("file", type=FILE)
 def import_(*, state_dir: Path, replace: bool, file: Path) -> None:
     """Import the state that `export` wrote to FILE (`-`: standard input), all or nothing."""
     try:

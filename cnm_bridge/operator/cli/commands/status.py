@@ -31,7 +31,7 @@ from cnm_bridge.operator.cli.output import SHORT, Shown, Table, changed_text, co
 from cnm_bridge.operator.cli.settings.all_settings import DOCKER_HOST
 from cnm_bridge.operator.cli.settings.daemon_settings import asks_daemon
 from cnm_bridge.operator.cli.settings.options import with_settings
-from cnm_bridge.operator.cli.settings.types import Seconds
+from cnm_bridge.operator.cli.settings.types import SECONDS
 
 _PAUSE_S: Final = 0.1
 _LONGEST_PAUSE_S: Final = 1.6
@@ -81,7 +81,7 @@ _ENGINE_LIMIT_S: Final = 2.0
 )
 @with_settings(DOCKER_HOST, has_config=False)
 @asks_daemon
-@click.option("--wait", type=Seconds(), help="Wait until no teardown is pending, at most for this many seconds.")
+@click.option("--wait", type=SECONDS, help="Wait until no teardown is pending, at most for this many seconds.")
 @shows
 def status(socket: Path, *, wait: float | None, docker_host: str) -> tuple[Shown, ExitStatus]:
     """Show networks, endpoints and pending teardowns of the running daemon.

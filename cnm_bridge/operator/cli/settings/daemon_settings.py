@@ -17,7 +17,7 @@ from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
 from cnm_bridge.operator.cli.command import ExitStatus, exits
 from cnm_bridge.operator.cli.settings.all_settings import ADMIN_SOCKET, RUN_DIR, SETTINGS
 from cnm_bridge.operator.cli.settings.options import settings_from, with_settings
-from cnm_bridge.operator.cli.settings.setting import Setting, fits
+from cnm_bridge.operator.cli.settings.setting import Setting
 
 _LIMIT_S: Final = 5.0
 """How long the daemon is waited for; its settings take it a millisecond."""
@@ -90,8 +90,8 @@ def _convert(setting: Setting, value: JsonValue, context: click.Context) -> obje
         return None
     if value == [] and setting.multiple:
         return ()
-    if not fits(setting.kind, value):
-        raise click.BadParameter(f"{setting.name} is not {setting.kind.value}", context)
+    if wanted := setting.describe_mismatch(value):
+        raise click.BadParameter(f"{setting.name} is not {wanted}", context)
     if isinstance(value, list):
         return tuple(setting.type.convert(item, None, context) for item in value)
     return setting.type.convert(value, None, context)

@@ -18,7 +18,8 @@ from click.core import ParameterSource
 from cnm_bridge.core.errors import BridgeError
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.operator.cli.settings.all_settings import SETTINGS
-from cnm_bridge.operator.cli.settings.setting import FILE, Setting, read_config_file
+from cnm_bridge.operator.cli.settings.setting import Setting, read_config_file
+from cnm_bridge.operator.cli.settings.types import FILE
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -106,13 +107,13 @@ def _load_config(context: click.Context, parameter: click.Parameter, path: Path 
         if not _DEFAULT_CONFIG.exists():
             return
         path = _DEFAULT_CONFIG
+    settings = {setting.name: setting for setting in SETTINGS}
     try:
-        values = read_config_file(path, {setting.name: setting.kind for setting in SETTINGS})
+        values = read_config_file(path, settings)
     except (OSError, ValueError, BridgeError) as exc:
         raise click.BadParameter(f"{path}: {exc}", context, parameter) from exc
-    parameters = {setting.name: setting.parameter for setting in SETTINGS}
     context.meta[_FILE_KEY] = path
-    context.default_map = {parameters[key]: value for key, value in values.items()}
+    context.default_map = {settings[key].parameter: value for key, value in values.items()}
 
 
 _CONFIG_OPTION: Final = click.option(

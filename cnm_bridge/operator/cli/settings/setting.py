@@ -5,74 +5,21 @@
 The configuration file is TOML, with one key per option of `cni-bridge serve`, spelled like the option.
 """
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum, StrEnum
+from enum import Enum
 from pathlib import Path
-from typing import Any, Final, Self, assert_never
+from typing import Any, Final, Self
 
 import click
 
+from cni_invoker.documents.jsontypes import show
 from cnm_bridge.core.errors import BadOption
 from cnm_bridge.core.settings import Settings, option_name
-from cnm_bridge.operator.cli.settings.types import Directory, File, Seconds
+from cnm_bridge.operator.cli.settings.types import DIRECTORY, FILE, SECONDS
 
 TomlValue = str | int | float | bool | list[str]
-_DIRECTORY: Final = Directory()
-FILE: Final = File()
-_SECONDS: Final = Seconds()
 _DEFAULTS: Final = Settings()
-
-
-class ValueKind(StrEnum):
-    """The type of a key's value, as it appears in errors."""
-
-    TEXT = "a text"
-    TEXTS = "a list of texts"
-    NUMBER = "a number"
-    TRUTH = "true or false"
-
-
-def read_config_file(path: Path, kinds: Mapping[str, ValueKind]) -> Mapping[str, TomlValue]:
-    """Return the values of a configuration file by option, e.g. `{"cni-conf-dir": ["/etc/cni/net.d"]}`.
-
-    Args:
-        path: The file.
-        kinds: Option → type of its value.
-
-    Raises:
-        OSError: The file cannot be read.
-        ValueError: It is not TOML; the text names line and column, or says that it is nested too deeply.
-        BadOption: A key is not an option, or its value has another type.
-    """
-    try:
-        document = tomllib.loads(path.read_text("utf-8"))
-    except RecursionError as exc:
-        raise ValueError("its arrays or tables are nested too deeply") from exc
-    for key, value in document.items():
-        if key not in kinds:
-            raise BadOption.unknown(key, kinds)
-        if not fits(kinds[key], value):
-            from cni_invoker.documents.jsontypes import show  # noqa: PLC0415 - only a mistake needs it
-
-            raise BadOption(key, f"must be {kinds[key].value}, not {show(value)}")
-    return document
-
-
-def fits(kind: ValueKind, value: object) -> bool:
-    """Return whether a value has the type of a key."""
-    match kind:
-        case ValueKind.TEXT:
-            return isinstance(value, str)
-        case ValueKind.TEXTS:
-            return isinstance(value, list) and value != [] and all(isinstance(item, str) for item in value)
-        case ValueKind.NUMBER:
-            return isinstance(value, int | float) and not isinstance(value, bool)
-        case ValueKind.TRUTH:
-            return isinstance(value, bool)
-        case _:
-            assert_never(kind)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,14 +67,16 @@ class Setting:
             fallback=fallback,
         )
 
-    @property
-    def kind(self) -> ValueKind:
-        """The type of its value in the configuration file."""
+    def describe_mismatch(self, value: object) -> str:
+        """Return what a value from a document should be, e.g. `a text`; "" if it has that type."""
         if self.multiple:
-            return ValueKind.TEXTS
+            is_right = isinstance(value, list) and value != [] and all(isinstance(item, str) for item in value)
+            return "" if is_right else "a list of texts"
         if self.type is click.BOOL:
-            return ValueKind.TRUTH
-        return ValueKind.NUMBER if self.type is _SECONDS else ValueKind.TEXT
+            return "" if isinstance(value, bool) else "true or false"
+        if self.type is SECONDS:
+            return "" if isinstance(value, int | float) and not isinstance(value, bool) else "a number"
+        return "" if isinstance(value, str) else "a text"
 
     @property
     def variables(self) -> Sequence[str]:
@@ -143,12 +92,38 @@ def _infer_type(name: str, default: object) -> click.ParamType[Any]:
         case bool():
             return click.BOOL
         case float():
-            return _SECONDS
+            return SECONDS
         case str():
             return click.STRING
         case _ if name.endswith("-dir"):
-            return _DIRECTORY
+            return DIRECTORY
         case Path() | None:
             return FILE
         case _:
             raise TypeError(f"setting {name} needs a type")
+
+
+def read_config_file(path: Path, settings: Mapping[str, Setting]) -> Mapping[str, TomlValue]:
+    """Return the values of a configuration file by option, e.g. `{"cni-conf-dir": ["/etc/cni/net.d"]}`.
+
+    Args:
+        path: The file.
+        settings: The settings by name.
+
+    Raises:
+        OSError: The file cannot be read.
+        ValueError: It is not TOML; the text names line and column, or says that it is nested too deeply.
+        BadOption: A key is not an option, or its value has another type.
+    """
+    import tomllib  # noqa: PLC0415 - most hosts have no such file
+
+    try:
+        document = tomllib.loads(path.read_text("utf-8"))
+    except RecursionError as exc:
+        raise ValueError("its arrays or tables are nested too deeply") from exc
+    for key, value in document.items():
+        if key not in settings:
+            raise BadOption.unknown(key, settings)
+        if wanted := settings[key].describe_mismatch(value):
+            raise BadOption(key, f"must be {wanted}, not {show(value)}")
+    return document

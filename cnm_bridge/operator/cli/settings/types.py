@@ -6,6 +6,7 @@ import math
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 import click
 
@@ -25,18 +26,10 @@ class _NotEmpty(click.Path):
         return super().convert(value, param, ctx)
 
 
-class Directory(_NotEmpty):
-    """A directory, which may not exist, or be readable by root only; that is an error when it is read."""
-
-    def __init__(self) -> None:
-        super().__init__(file_okay=False, readable=False, path_type=Path)
-
-
-class File(_NotEmpty):
-    """A file, which may not exist, or be readable by root only."""
-
-    def __init__(self) -> None:
-        super().__init__(dir_okay=False, readable=False, path_type=Path)
+DIRECTORY: Final = _NotEmpty(file_okay=False, readable=False, path_type=Path)
+"""A directory, which may not exist, or be readable by root only; that is an error when it is read."""
+FILE: Final = _NotEmpty(dir_okay=False, readable=False, path_type=Path)
+"""A file, likewise."""
 
 
 class Seconds(click.FloatRange):
@@ -53,6 +46,9 @@ class Seconds(click.FloatRange):
         if not math.isfinite(seconds):
             self.fail(f"{value} is not a positive number of seconds", param, ctx)
         return seconds
+
+
+SECONDS: Final = Seconds()
 
 
 class Checked(click.ParamType[str]):
