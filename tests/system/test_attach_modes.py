@@ -67,7 +67,7 @@ def test_a_container_on_several_networks(scene: Scene) -> None:
 @pytest.mark.moves("a container in the host's PID namespace has no first process")
 @pytest.mark.usefixtures("sandbox_before_join")
 @pytest.mark.parametrize("kind", ["bridge second addresses", "bridge sbr", "ptp", "ptp dual stack", "ptp IPv6-only"])
-@pytest.mark.representatives("ptp dual stack", "bridge sbr")
+@pytest.mark.representatives("bridge sbr")
 def test_a_link_that_is_moved_although_docker_knows_its_addresses(scene: Scene, kind: str) -> None:
     """At Join the networks of a container without a PID namespace are not known; it has all that the plugins made."""
     chosen = LISTS[kind]
@@ -183,7 +183,7 @@ def test_a_plugin_that_fails_in_the_sandbox(scene: Scene) -> None:
 @pytest.mark.usefixtures("sandbox_before_join")
 @pytest.mark.parametrize("mode", ["hybrid", "direct"])
 @pytest.mark.parametrize("kind", ["bridge", "ptp"])
-@pytest.mark.representatives("ptp-hybrid", "bridge-direct")
+@pytest.mark.representatives("bridge-direct")
 def test_a_plugin_that_fails_in_a_running_container(scene: Scene, kind: str, mode: str) -> None:
     """Nothing is left in the container, and a network that is connected next keeps its link."""
     scene.plugin("broken", '[ $CNI_COMMAND = DEL ] || { echo \'{"code": 100, "msg": "out of order"}\'; exit 1; }')
@@ -327,7 +327,7 @@ DEMANDS = """[ $CNI_COMMAND = ADD ] && echo $CNI_NETNS > /run/added-in
 
 @pytest.mark.parametrize("mode", ["move", "hybrid", "direct"])
 @pytest.mark.parametrize("leaves", ["disconnect", "stop", "link lost"])
-@pytest.mark.representatives("stop-move", "link lost-hybrid", "disconnect-direct")
+@pytest.mark.representatives("stop-move", "disconnect-direct")
 def test_del_receives_the_path_of_add(scene: Scene, engine: Engine, mode: str, leaves: str) -> None:
     """Also in a running container; a plugin such as ovs-cni finds its port by the path. The link is there."""
     if mode != "move" and engine.version < (28,):

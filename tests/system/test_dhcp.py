@@ -43,6 +43,7 @@ def lost(lab: Lab) -> list[str]:
     ]
 
 
+@pytest.mark.representatives("bridge")
 @pytest.mark.parametrize("kind", ["macvlan", "bridge"])
 def test_a_lease_of_the_lan(private_scene: Scene, lan: Lan, kind: str) -> None:
     """The container has the server's address and gateway; when it is removed, the lease is released."""

@@ -67,6 +67,7 @@ def test_name_servers_of_the_engine(private_scene: Scene, configuration: str, op
     assert "for the container" in wait_logged(scene.lab, "endpoint.file_not_edited")
 
 
+@pytest.mark.long
 def test_a_read_only_container(private_scene: Scene, configuration: str) -> None:
     """Docker itself writes the file, so the name servers are replaced as in any other container."""
     scene = private_scene

@@ -44,7 +44,7 @@ def test_a_container_equals_a_namespace_with_the_same_list(
 @pytest.mark.usefixtures("sandbox_before_join")
 @pytest.mark.parametrize("kind", ["bridge", "ptp", "macvlan"])
 @pytest.mark.parametrize("mode", ["hybrid", "direct"])
-@pytest.mark.representatives("hybrid-bridge", "direct-macvlan")
+@pytest.mark.representatives("hybrid-bridge")
 def test_what_a_plugin_makes_beside_the_link(scene: Scene, mode: str, kind: str) -> None:
     """Where plugins run in the sandbox, it has all that they made: nothing is moved, so nothing is lost."""
     wanted = _compare_chained(scene, mode, kind, commands_beside_link)

@@ -28,7 +28,7 @@ def flags(scene: Scene, address: str) -> Sequence[JsonObject]:
 @pytest.mark.smoke
 @pytest.mark.parametrize("attach", MODES)
 @pytest.mark.parametrize("kind", [bridge, ptp])
-@pytest.mark.representatives("bridge-move", "ptp-direct")
+@pytest.mark.representatives("bridge-move")
 def test_a_gateway_answers_at_once(scene: Scene, attach: str, kind: Callable[..., Sequence[JsonObject]]) -> None:
     """The kernel does not look for duplicates first, which takes one to two seconds, on a link that was just made."""
     subnet = scene.subnet()

@@ -149,6 +149,7 @@ def test_what_it_shows_is_what_it_does(scene: Scene, make: Callable[..., str]) -
     assert scene.run(twin).link("net0").mtu == 1500
 
 
+@pytest.mark.long
 def test_on_a_parent(scene: Scene, make: Callable[..., str]) -> None:
     """Containers are on the LAN of the parent, whose own subnet is no collision."""
     lab, subnet = scene.lab, scene.subnet()
@@ -267,6 +268,7 @@ def test_what_an_operator_should_know(scene: Scene) -> None:
     assert f"if others on the LAN of {Scene.UPLINK} have some" in done.stderr
 
 
+@pytest.mark.long
 def test_limits(scene: Scene) -> None:
     """The list of a network with a limit has the plugin that enforces it, and containers are limited."""
     lab = scene.lab

@@ -77,6 +77,7 @@ def links_of_kind(scene: Scene, kind: str) -> list[str]:
     return [link["ifname"] for link in json.loads(scene.lab.run("ip", "-json", "link", "show", "type", kind).stdout)]
 
 
+@pytest.mark.representatives("ingress")
 @pytest.mark.parametrize("direction", ["ingress", "egress"])
 def test_bandwidth_limits_traffic(scene: Scene, direction: str) -> None:
     """A transfer takes at least the time that rate and burst imply; it may take longer on a busy machine."""

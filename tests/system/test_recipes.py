@@ -42,6 +42,7 @@ def addresses(container: Container) -> list[str]:
     return [str(address.ip) for address in container.link().addresses]
 
 
+@pytest.mark.long
 def test_a_static_address(scene: Scene) -> None:
     """Both commands give the container its address."""
     for block in recipe("A static address"):
@@ -114,6 +115,7 @@ def host_name(lab: Lab, there: Sequence[str], address: str) -> str:
     return lab.run(*there, sys.executable, "-c", client, url, check=False).stdout.strip()
 
 
+@pytest.mark.long
 def test_a_bandwidth_limit(scene: Scene) -> None:
     """Each direction has a token bucket, one of them on an ifb link."""
     run_blue(scene)
@@ -190,6 +192,7 @@ def test_a_vrf(scene: Scene) -> None:
     assert scene.lab.docker("exec", "t1", "readlink", "/sys/class/net/eth0/master").strip().endswith("/tenant")
 
 
+@pytest.mark.long
 def test_ipv6(scene: Scene) -> None:
     """The container has addresses of both families, and Docker shows both."""
     for block in recipe("IPv6"):

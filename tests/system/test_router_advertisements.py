@@ -75,7 +75,7 @@ def link_setting(container: Container) -> str:
 
 
 @pytest.mark.parametrize("kind", ["macvlan", "bridge"])
-@pytest.mark.representatives("move-bridge", "direct-macvlan")
+@pytest.mark.representatives("direct-macvlan")
 def test_an_announced_prefix(scene: Scene, router: Router, subnet: Subnet, mode: str, kind: str) -> None:
     """The container has an address with it, which `ls` and `inspect` show as dynamic and Docker does not show."""
     lab = scene.lab
@@ -102,7 +102,7 @@ def test_an_announced_prefix(scene: Scene, router: Router, subnet: Subnet, mode:
         lab.docker("rm", "-f", container.name)
 
 
-@pytest.mark.representatives("direct")
+@pytest.mark.long
 def test_the_address_of_a_plugin_is_dockers(scene: Scene, router: Router, subnet: Subnet, mode: str) -> None:
     """With IPv6 in the list the link has both addresses, whatever comes first, and Docker knows that of the plugin."""
     router.start()

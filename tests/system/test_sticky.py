@@ -77,7 +77,7 @@ def remove(lab: Lab, container: Container) -> None:
     [("move", "ptp"), ("move", "bridge"), ("hybrid", "bridge dual stack"), ("direct", "macvlan")],
     indirect=["mode"],
 )
-@pytest.mark.representatives("hybrid-bridge dual stack", "move-ptp")
+@pytest.mark.representatives("hybrid-bridge dual stack")
 def test_the_same_after_a_recreate(scene: Scene, mode: str, kind: str) -> None:
     """Addresses and MAC are the same in the next container with the key, however soon it comes."""
     subnet = scene.subnet()
@@ -130,6 +130,7 @@ def test_a_key_of_two_containers(scene: Scene, mode: str) -> None:
     assert reaches(first, ip_of(second))
 
 
+@pytest.mark.long
 def test_a_mac_that_another_container_has(scene: Scene) -> None:
     """The address is the same, the MAC another one."""
     network = scene.network(scene.configure(host_local(scene.subnet(), 10, 20)))
@@ -142,6 +143,7 @@ def test_a_mac_that_another_container_has(scene: Scene) -> None:
     assert facts(second)[1] != facts(other)[1]
 
 
+@pytest.mark.long
 def test_given_values_take_precedence(scene: Scene) -> None:
     """`cni.ips` and `--mac-address` are used, and remembered."""
     subnet = scene.subnet()
@@ -155,6 +157,7 @@ def test_given_values_take_precedence(scene: Scene) -> None:
     assert (ip_of(third), facts(third)[1]) == (given, mac)
 
 
+@pytest.mark.long
 def test_another_network_with_the_same_list(scene: Scene) -> None:
     """A key belongs to the list, so it survives `docker network rm`."""
     name = scene.configure(host_local(scene.subnet(), 10, 20))
@@ -164,27 +167,6 @@ def test_another_network_with_the_same_list(scene: Scene) -> None:
     remove(scene.lab, first)
     scene.lab.docker("network", "rm", network)
     assert facts(scene.run(sticky(scene.network(name), "web"))) == before
-
-
-@pytest.mark.representatives("ipam2-does not reserve an address that is asked for")
-@pytest.mark.parametrize(
-    ("ipam", "reason"),
-    [
-        ({"type": "dhcp"}, "driver-opt=cni.dhcp.client-id=KEY"),
-        ({"type": "static", "addresses": [{"address": "10.9.9.9/24"}]}, "gives all containers the same addresses"),
-        ({"type": "whereabouts"}, "does not reserve an address that is asked for"),
-        (None, "it has no IPAM plugin"),
-    ],
-)
-def test_plugins_that_take_no_request(scene: Scene, ipam: JsonObject | None, reason: str) -> None:
-    """They are refused, with the reason."""
-    scene.plugin("whereabouts", "exit 1")
-    main, *others = bridge(scene.subnet())
-    without = {key: value for key, value in main.items() if key != "ipam"}
-    network = scene.network(scene.configure([{**without, **({"ipam": ipam} if ipam else {})}, *others]))
-    error = scene.run_refusal(sticky(network, "web"))
-    assert "cni.sticky is not possible" in error
-    assert reason in error
 
 
 def test_refusals(scene: Scene) -> None:
@@ -199,7 +181,7 @@ def test_refusals(scene: Scene) -> None:
     assert "give --ip" in scene.run_refusal(sticky(with_pool, "web"))
 
 
-@pytest.mark.representatives("hybrid")
+@pytest.mark.long
 def test_a_container_that_fails_changes_nothing(scene: Scene, mode: str) -> None:
     """The next one with the key gets what the last one that ran had."""
     scene.plugin("picky", '[ "$CNI_COMMAND" = ADD ] || exit 0; exit 1')

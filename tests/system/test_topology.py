@@ -135,7 +135,7 @@ def assert_gateways(container: Container, gateways: set[str]) -> None:
 
 
 @pytest.mark.parametrize("kind", TOPOLOGIES)
-@pytest.mark.representatives("three", "Docker's before ours", "all internal")
+@pytest.mark.representatives("three", "Docker's before ours")
 def test_the_gateway_at_the_start(scene: Scene, kind: str) -> None:
     """The default routes use the expected networks, and the neighbours on all networks are reachable."""
     networks = Networks(scene, TOPOLOGIES[kind])
@@ -157,7 +157,7 @@ def test_the_gateway_at_the_start(scene: Scene, kind: str) -> None:
 @pytest.mark.parametrize(
     "kind", [pytest.param(kind, marks=[pytest.mark.smoke] * (kind == "one for each family")) for kind in TOPOLOGIES]
 )
-@pytest.mark.representatives("three", "one for each family", "Docker's default bridge")
+@pytest.mark.representatives("three", "one for each family")
 def test_the_gateway_of_a_running_container(scene: Scene, kind: str, beside_ours: Sequence[str]) -> None:
     """It does not depend on the order in which networks are connected, disconnected and connected again."""
     networks = Networks(scene, TOPOLOGIES[kind])

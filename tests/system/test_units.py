@@ -49,7 +49,7 @@ def make_unit_lab(engine: Engine, cni_plugins: Plugins | None) -> Iterator[Lab]:
 
 
 @pytest.mark.parametrize("kind", LISTS)
-@pytest.mark.representatives("bridge all chained", "macvlan")
+@pytest.mark.representatives("bridge all chained")
 def test_plugins_work_within_the_units_restrictions(unit_lab: Lab, cni_plugins: Plugins | None, kind: str) -> None:
     """A list makes the same with the unit's restrictions as without any, and nothing is left behind."""
     chosen = LISTS[kind]
