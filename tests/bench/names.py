@@ -3,7 +3,8 @@
 """What the responder of guarded networks adds to a query: beside the same upstream, asked directly.
 
 `python -m tests.lab --no-dockerd -- python -m tests.bench.names`. Both ways take turns in one run. The upstream is a
-process on the loopback network that answers at once; the host asks it directly, a container through the responder.
+process on the loopback network that answers at once; the host asks it directly, a container through the responder. Then
+a thousand containers ask for fifty names each, which shows the memory: they are addresses of one namespace.
 """
 
 import os
@@ -11,21 +12,26 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from ipaddress import ip_address
 from pathlib import Path
 from statistics import quantiles
 from typing import Final
 
 import dns.message
 
+from cni_egress.enforcement import Enforcement
 from tests.egress.internet import open_inside
-from tests.egress.responder_host import RESPONDER, Container, guarded_host
+from tests.egress.responder_host import RESPONDER, Container, Host, guarded_host
 from tests.egress.upstream import FakeUpstream
 
 ROUNDS: Final = 2000
-CONTAINERS: Final = 20
+CONTAINERS: Final = 1000
 NAMES: Final = 50
+FREED_S: Final = 2.0
+"""How long the kernel may take to free what is deleted."""
 _HEADER_BYTES: Final = 12
 _QUESTION_BYTES: Final = 4
 _SERVE: Final = "--serve"
@@ -99,16 +105,42 @@ def compare(port: int, agent: Container) -> None:
             row(f"{title}: the difference of each pair", [two - one for one, two in pairs])
 
 
-def many(containers: list[Container]) -> float:
-    """Have each container ask for its own names; return the seconds."""
+def add_neighbours(host: Host, first: Container) -> list[str]:
+    """Guard as many containers as `CONTAINERS` says behind the link of the first one; return their addresses."""
+    found = [f"10.66.{1 + number // 250}.{1 + number % 250}" for number in range(CONTAINERS)]
+    subprocess.run(["ip", "route", "add", "10.66.0.0/16", "dev", first.record.link], check=True)
+    first.namespace.ip(*(f"address add {address}/32 dev eth0" for address in found))
+    with host.records.locked(), Enforcement(host.records) as enforcement:
+        for address in found:
+            enforcement.protect(replace(first.record, container_id=address, addresses=(ip_address(address),)))
+    return found
+
+
+def ask_many(first: Container, addresses: Sequence[str]) -> float:
+    """Ask for names of its own from each address; return the seconds."""
     began = time.perf_counter()
-    for container in containers:
-        with open_inside(container.namespace, socket.AF_INET, socket.SOCK_DGRAM) as sock:
+    for address in addresses:
+        with open_inside(first.namespace, socket.AF_INET, socket.SOCK_DGRAM) as sock:
+            sock.bind((address, 0))
             sock.connect((RESPONDER, 53))
             sock.settimeout(5)
             for number in range(NAMES):
-                timed(sock, query_for(f"known{number}.{container.record.container_id}.bench.example"))
+                timed(sock, query_for(f"known{number}.{address}.bench.example"))
     return time.perf_counter() - began
+
+
+def kernel_mib() -> float:
+    """Return what the elements of names take in the kernel: what is free when they are gone, of its own objects."""
+
+    def slab_kib() -> int:
+        lines = Path("/proc/meminfo").read_text("ascii").splitlines()
+        return sum(int(line.split()[1]) for line in lines if line.startswith(("SUnreclaim:", "VmallocUsed:")))
+
+    subprocess.run(["nft", "flush set inet cni-egress names6"], check=True)  # it has loaded its libraries
+    before = slab_kib()
+    subprocess.run(["nft", "flush set inet cni-egress names4"], check=True)
+    time.sleep(FREED_S)
+    return (before - slab_kib()) / 1024
 
 
 def memory_mib(pid: int) -> float:
@@ -130,12 +162,14 @@ def main() -> None:
         assert host.daemon is not None
         pid = host.daemon.pid
         print(f"resident at the start: {memory_mib(pid):.1f} MiB")
-        containers = [stack.enter_context(host.container(10 + one, ["*.bench.example"])) for one in range(CONTAINERS)]
+        first = stack.enter_context(host.container(10, ["*.bench.example"]))
         before = processor_ms(pid)
-        compare(upstream.port, containers[0])
+        compare(upstream.port, first)
         print(f"processor time of the daemon: {(processor_ms(pid) - before) / 2 / ROUNDS:.2f} ms for each query")
-        spent = many(containers)
-        print(f"{CONTAINERS} containers with {NAMES} names each: {spent:.1f} s; resident: {memory_mib(pid):.1f} MiB")
+        spent = ask_many(first, add_neighbours(host, first))
+        print(f"{CONTAINERS} containers with {NAMES} names each: {spent:.0f} s; resident: {memory_mib(pid):.1f} MiB")
+        host.stop_daemon()
+        print(f"in the kernel: {kernel_mib():.1f} MiB")
 
 
 if __name__ == "__main__":

@@ -123,7 +123,7 @@ def main() -> None:
 @click.option(
     "--cache",
     type=click.IntRange(min=0),
-    default=10_000,
+    default=5_000,
     show_default=True,
     help="How many responses are remembered.",
 )

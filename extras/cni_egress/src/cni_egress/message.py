@@ -328,6 +328,10 @@ class _Reader:
             Malformed: No name begins there.
         """
         data = self._data
+        if at + 1 < len(data) and data[at] >= _POINTER:
+            known = self._names.get((data[at] & ~_POINTER) << 8 | data[at + 1])
+            if known is not None:  # usual, and one object for all records of a name saves memory
+                return Name(known), at + 2
         labels = bytearray()
         parts = [(at, 0)]
         behind = -1
