@@ -5,7 +5,6 @@ import sys
 from typing import Final
 
 _SENTENCES: Final = {
-    "cache.bad_configuration": "the cached configuration of {network} is unusable; the current one is used: {reason}",
     "cache.bad_result": "the cached result of {network} is not used: {reason}",
     "cache.damaged": "the cached attachment in {place} is not used: {reason}",
     "cache.progress_not_stored": "the progress of the DEL cannot be stored; a repetition starts from the beginning: "

@@ -10,16 +10,13 @@ from cni_invoker.caching.file_cache import FileCache
 from cni_invoker.caching.record import (
     CachedAttachment,
     attachment_of_add,
-    document_of_delete,
-    find_list_of_add,
     find_result_of_add,
 )
 from cni_invoker.deletion import DeleteHooks
 from cni_invoker.documents.attachment import Attachment
 from cni_invoker.documents.known_plugins import needs_rules
-from cni_invoker.documents.lists import NetworkConfigurationList
 from cni_invoker.documents.results import Result
-from cni_invoker.errors import BadConfiguration, CacheError, CniError, NetworkBusy, PluginError
+from cni_invoker.errors import CacheError, CniError, NetworkBusy, PluginError
 from cni_invoker.messages import log_event
 from cni_invoker.runtime import Runtime
 
@@ -32,57 +29,26 @@ class CachedDeletion:
     cache: FileCache
     boot_id: str
 
-    async def run(
-        self,
-        cached: CachedAttachment,
-        current: NetworkConfigurationList | None,
-        given: Attachment | None = None,
-        *,
-        force: bool = False,
-    ) -> None:
+    async def run(self, cached: CachedAttachment, given: Attachment | None = None, *, force: bool = False) -> None:
         """Run the plugins that have not completed DEL, then remove the attachment from the cache.
 
-        `current`, the network's list of now, is used if that of ADD is unknown; `given` is the caller's attachment.
+        `given` is the caller's attachment, for the namespace that libcni before 1.2 has not stored.
 
         Raises:
-            BadConfiguration: No list is known.
             CniError: As `Runtime.delete`, or the cache cannot be read or written; the attachment is still cached.
         """
         is_removed = False
         with only_logged(cached.network, force=force):
-            is_removed = await self._run_delete(cached, current, given, force=force)
+            is_removed = await self._run_delete(cached, given, force=force)
         if not is_removed:
             await self.cache.remove(cached.network, cached.attachment.key)
 
-    async def list_of_add(
-        self, cached: CachedAttachment, current: NetworkConfigurationList | None
-    ) -> NetworkConfigurationList:
-        """Return the list that was used for ADD, or the current one if that is unknown.
-
-        Raises:
-            BadConfiguration: No list is known.
-        """
-        used = find_list_of_add(cached)
-        if used is not None:
-            return used
-        if current is None:
-            raise BadConfiguration(f"that of {cached.network} has not been kept in the cache", file=None)
-        return await self.runtime.negotiate(current)
-
-    async def _run_delete(
-        self,
-        cached: CachedAttachment,
-        current: NetworkConfigurationList | None,
-        given: Attachment | None,
-        *,
-        force: bool,
-    ) -> bool:
+    async def _run_delete(self, cached: CachedAttachment, given: Attachment | None, *, force: bool) -> bool:
         """Run the plugins; return whether the attachment was removed together with the progress of the last one."""
-        used, result = await self.list_of_add(cached, current), find_result_of_add(cached)
+        used, result = cached.configuration, find_result_of_add(cached)
         begun = replace(
             cached,
             attachment=attachment_of_add(cached, result, given),
-            configuration=document_of_delete(used),  # the indexes are those of this list
             deleted=cached.deleted or frozenset(),
         )
 
@@ -141,8 +107,7 @@ class CachedDeletion:
                 continue
             if other.deleted is not None or other.boot_id not in {"", self.boot_id}:
                 continue
-            used = find_list_of_add(other)
-            types = None if used is None else {one.type for one in used.plugins}
+            types = {one.type for one in other.configuration.plugins}
             owned = _addresses(find_result_of_add(other))
             if needs_rules(plugin, addresses, other_types=types, other_addresses=owned):
                 return True

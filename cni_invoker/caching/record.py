@@ -37,7 +37,6 @@ from cni_invoker.errors import BadConfiguration, BadResult, InvalidParameter
 from cni_invoker.messages import log_event
 
 _KIND: Final = "cniCacheV1"
-_ONLY_INLINED: Final = "loadOnlyInlinedPlugins"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,8 +46,7 @@ class CachedAttachment:
     Attributes:
         network: Name of the network.
         attachment: The attachment that was passed to ADD.
-        configuration: The complete network configuration list that was used; None if it was not stored or is
-            unreadable.
+        configuration: The network configuration list that was used.
         result: The last result that a plugin of the list printed; None if there is none.
         added_plugins: How many plugins of the list have printed a result, from the first; None if it was not stored,
             which means all.
@@ -58,11 +56,16 @@ class CachedAttachment:
 
     network: str
     attachment: Attachment
-    configuration: JsonObject | None = field(hash=False)
+    configuration: NetworkConfigurationList
     result: JsonObject | None = field(hash=False)
     boot_id: str
     added_plugins: int | None = None
     deleted: frozenset[int] | None = None
+
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether ADD was interrupted."""
+        return self.added_plugins is not None and self.added_plugins < len(self.configuration.plugins)
 
 
 def render_record(cached: CachedAttachment) -> bytes:
@@ -71,7 +74,7 @@ def render_record(cached: CachedAttachment) -> bytes:
     record: dict[str, JsonValue] = {
         "kind": _KIND,
         "containerId": attachment.container_id,
-        "config": base64.b64encode(render_json(cached.configuration)).decode("ascii") if cached.configuration else None,
+        "config": base64.b64encode(render_json(cached.configuration.document)).decode("ascii"),
         "ifName": attachment.ifname,
         "networkName": cached.network,
         "netns": attachment.netns,
@@ -91,8 +94,6 @@ def render_record(cached: CachedAttachment) -> bytes:
 def parse_record(data: bytes) -> CachedAttachment:
     """Return the attachment in a file's content.
 
-    An unreadable configuration is dropped, because the result and the arguments are still useful.
-
     Raises:
         JsonError: It is not a record, or one of another format.
     """
@@ -110,24 +111,22 @@ def parse_record(data: bytes) -> CachedAttachment:
             args=tuple(_pair(item) for item in get_list(record, "cniArgs")),
             capability_args=find_object(record, "capabilityArgs") or {},
         )
-    except InvalidParameter as exc:
+        document = as_object(parse_json(base64.b64decode(get_str(record, "config"), validate=True)), "config")
+        if "plugins" in document:
+            configuration = NetworkConfigurationList.from_document(document)
+        else:  # libcni's AddNetwork, which has no lists, stores the configuration of its single plugin
+            configuration = NetworkConfigurationList.from_plugin_document(document)
+    except (BadConfiguration, InvalidParameter, ValueError) as exc:
         raise JsonError(str(exc)) from exc
     return CachedAttachment(
         network=get_str(record, "networkName"),
         attachment=attachment,
-        configuration=_configuration(record),
+        configuration=configuration,
         result=find_object(record, "result"),
         boot_id=find_str(record, "bootId") or "",
         added_plugins=find_int(record, "answered"),
         deleted=_deleted(record),
     )
-
-
-def _configuration(record: JsonObject) -> JsonObject | None:
-    try:
-        return as_object(parse_json(base64.b64decode(get_str(record, "config"), validate=True)), "config")
-    except ValueError:
-        return None
 
 
 def _deleted(record: JsonObject) -> frozenset[int] | None:
@@ -147,25 +146,6 @@ def _pair(item: JsonValue) -> tuple[str, str]:
             raise JsonError("each of cniArgs must be a pair of strings")
 
 
-def find_list_of_add(cached: CachedAttachment) -> NetworkConfigurationList | None:
-    """Return the list that was used for ADD, None if it was not stored or is unusable."""
-    if cached.configuration is None:
-        return None
-    try:
-        if "plugins" in cached.configuration:
-            return NetworkConfigurationList.from_document(cached.configuration)
-        # libcni's AddNetwork, which has no lists, stores the configuration of its single plugin.
-        return NetworkConfigurationList.from_plugin_document(cached.configuration)
-    except BadConfiguration as exc:
-        log_event(__name__, "cache.bad_configuration", network=cached.network, reason=str(exc))
-        return None
-
-
-def document_of_delete(used: NetworkConfigurationList) -> JsonObject:
-    """Return the list to store for a DEL that has begun; it is complete, independent of other files."""
-    return {**used.document, _ONLY_INLINED: True}
-
-
 def find_result_of_add(cached: CachedAttachment) -> Result | None:
     """Return the result for DEL, None if there is none or it is damaged: DEL runs without it then."""
     if cached.result is None:
@@ -181,11 +161,6 @@ def attachment_of_add(cached: CachedAttachment, result: Result | None, given: At
     """Return the attachment that was given to ADD; libcni before 1.2 does not store the namespace."""
     kept = cached.attachment
     return kept if kept.netns else replace(kept, netns=(given.netns if given else "") or _sandbox(result, kept.ifname))
-
-
-def is_cut_off(cached: CachedAttachment, stored: NetworkConfigurationList) -> bool:
-    """Return whether ADD was interrupted."""
-    return cached.added_plugins is not None and cached.added_plugins < len(stored.plugins)
 
 
 def _sandbox(result: Result | None, ifname: str) -> str:

@@ -14,14 +14,13 @@ from typing import Final, Self
 from cni_invoker.caching.deletion import CachedDeletion, only_logged
 from cni_invoker.caching.file_cache import DEFAULT_CACHE_DIR, FileCache
 from cni_invoker.caching.locks import reported
-from cni_invoker.caching.record import CachedAttachment, attachment_of_add, find_list_of_add, is_cut_off
+from cni_invoker.caching.record import CachedAttachment, attachment_of_add
 from cni_invoker.documents.attachment import Attachment, AttachmentKey, freeze_keys
 from cni_invoker.documents.checks import StrPath
 from cni_invoker.documents.lists import NetworkConfigurationList
 from cni_invoker.documents.results import Result
 from cni_invoker.errors import (
     AttachmentExists,
-    BadConfiguration,
     CacheDamaged,
     CniError,
     GcFailed,
@@ -139,11 +138,11 @@ class CachedRuntime:
             if earlier is not None:
                 if earlier.boot_id in {"", self._boot_id}:
                     raise AttachmentExists(network.name, attachment.container_id, attachment.ifname)
-                await self._deletion.run(earlier, network)
+                await self._deletion.run(earlier)
             cached = CachedAttachment(
                 network=network.name,
                 attachment=attachment,
-                configuration=network.document,
+                configuration=network,
                 result=None,
                 boot_id=self._boot_id,
                 added_plugins=0,
@@ -162,7 +161,7 @@ class CachedRuntime:
                     if cached.result is None and isinstance(exc, _NOTHING_RAN):
                         await self._cache.remove(network.name, attachment.key)
                     else:
-                        await self._deletion.run(cached, network)
+                        await self._deletion.run(cached)
                 except CniError as failed:
                     exc.add_note(f"it could not be undone, so a DEL is still pending: {failed}")
                 raise
@@ -178,29 +177,24 @@ class CachedRuntime:
         """
         async with self._hold(network.name, attachment.container_id):
             cached = await self._cache.find(network.name, attachment.key)
-            stored = (cached and find_list_of_add(cached)) or network
+            stored = network if cached is None else cached.configuration
             require_check(stored.cni_version)
             if stored.disable_check:
                 return
-            if cached is None or cached.result is None or is_cut_off(cached, stored) or cached.deleted is not None:
+            if cached is None or cached.result is None or cached.is_cut_off or cached.deleted is not None:
                 raise NotAttached(
                     network.name, attachment.container_id, attachment.ifname, delete_pending=cached is not None
                 )
             result = Result.from_document(cached.result)
-            used = await self._deletion.list_of_add(cached, network)
-            await self._runtime.check(used, attachment_of_add(cached, result, attachment), result)
+            await self._runtime.check(stored, attachment_of_add(cached, result, attachment), result)
 
     async def check_cached(self, cached: CachedAttachment) -> None:
         """Ask the plugins whether an attachment is as ADD left it, with only its cached record, which is read again.
 
         Raises:
-            BadConfiguration: Its list was not stored.
             CniError: As `check`.
         """
-        used = find_list_of_add(cached)
-        if used is None:
-            raise BadConfiguration(f"that of {cached.network} has not been kept in the cache", file=None)
-        await self.check(used, cached.attachment)
+        await self.check(cached.configuration, cached.attachment)
 
     async def delete(self, network: NetworkConfigurationList, attachment: Attachment, *, force: bool = False) -> None:
         """Delete a container from a network and remove the attachment from the cache.
@@ -220,7 +214,7 @@ class CachedRuntime:
         async with self._hold(network.name, attachment.container_id):
             cached = await self._cache.find_readable(network.name, attachment.key)
             if cached is not None:
-                await self._deletion.run(cached, network, attachment, force=force)
+                await self._deletion.run(cached, attachment, force=force)
             else:
                 with only_logged(network.name, force=force):
                     negotiated = await self._runtime.negotiate(network)
@@ -235,7 +229,6 @@ class CachedRuntime:
             force: As with `delete`.
 
         Raises:
-            BadConfiguration: Its list was not stored.
             CniError: As `delete`.
         """
         key = cached.attachment.key
@@ -245,7 +238,7 @@ class CachedRuntime:
             except CacheDamaged:
                 found = cached
             if found is not None:
-                await self._deletion.run(found, None, force=force)
+                await self._deletion.run(found, force=force)
 
     async def gc(self, network: NetworkConfigurationList, valid: Iterable[AttachmentKey]) -> None:
         """Delete every cached attachment to a network that is not valid, then run the plugins' GC.
@@ -269,7 +262,7 @@ class CachedRuntime:
         for cached in await self._cache.list(network.name):
             if cached.attachment.key not in keys:
                 try:
-                    await self._delete_stale(cached, network)
+                    await self._delete_stale(cached)
                 except CniError as exc:
                     errors.append(exc)
         try:
@@ -285,12 +278,12 @@ class CachedRuntime:
         if errors:
             raise GcFailed(network.name, errors)
 
-    async def _delete_stale(self, cached: CachedAttachment, network: NetworkConfigurationList) -> None:
+    async def _delete_stale(self, cached: CachedAttachment) -> None:
         """Delete an attachment, unless it has changed since it was listed."""
         key = cached.attachment.key
-        async with self._hold(network.name, key.container_id):
-            if await self._cache.find(network.name, key) == cached:
-                await self._deletion.run(cached, network)
+        async with self._hold(cached.network, key.container_id):
+            if await self._cache.find(cached.network, key) == cached:
+                await self._deletion.run(cached)
 
     async def status(self, network: NetworkConfigurationList) -> None:
         """Check that a network is ready for containers (STATUS), in the version that ADD would use.

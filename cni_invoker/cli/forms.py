@@ -10,7 +10,7 @@ from typing import Final
 
 import click
 
-from cni_invoker.caching.record import CachedAttachment, find_list_of_add, find_result_of_add, is_cut_off
+from cni_invoker.caching.record import CachedAttachment, find_result_of_add
 from cni_invoker.cli.echo import echo
 from cni_invoker.config_directories import ConfigurationIndex
 from cni_invoker.documents.attachment import Attachment, AttachmentKey
@@ -159,5 +159,4 @@ def _state(cached: CachedAttachment) -> str:
     """Return the state of an attachment."""
     if cached.deleted is not None:
         return "del not completed"
-    used = find_list_of_add(cached)
-    return "add not completed" if used is not None and is_cut_off(cached, used) else "added"
+    return "add not completed" if cached.is_cut_off else "added"

@@ -196,7 +196,7 @@ def measure_firewall(directory: Path) -> None:
                     CachedAttachment(
                         network="many",
                         attachment=Attachment(container_id=f"c{number}", ifname="eth0", netns="/run/netns/x"),
-                        configuration=network.document,
+                        configuration=network,
                         result={**result, "ips": ips},
                         boot_id="",
                         added_plugins=1,

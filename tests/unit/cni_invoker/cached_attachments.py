@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from cni_bridge_spec import JsonObject
-from cni_invoker import Attachment, CachedAttachment
+from cni_invoker import Attachment, CachedAttachment, NetworkConfigurationList
 
 __all__ = ["CACHED", "KEY", "LIST", "RESULT", "cached", "names", "read", "write_record"]
 
@@ -21,7 +21,7 @@ CACHED = CachedAttachment(
         args=(("FOO", "BAR"), ("EMPTY", "")),
         capability_args={"mac": "c2:11:22:33:44:55"},
     ),
-    configuration=LIST,
+    configuration=NetworkConfigurationList.from_document(LIST),
     result=RESULT,
     boot_id="0c1f",
     added_plugins=1,

@@ -73,10 +73,11 @@ async def test_invalid_progress_is_damage(files: FileCache, tmp_path: Path, dele
 
 async def test_empty_fields_are_omitted(files: FileCache, tmp_path: Path) -> None:
     """Libcni omits them too; network name and IDs are always present."""
-    await files.put(replace(cached("blue", "c1"), configuration=None, result=None, boot_id="", added_plugins=None))
+    await files.put(replace(cached("blue", "c1"), result=None, boot_id="", added_plugins=None))
     assert list(json.loads(read(tmp_path / "results" / "blue-c1-eth0"))) == [
         "kind",
         "containerId",
+        "config",
         "ifName",
         "networkName",
         "netns",
@@ -89,7 +90,7 @@ async def test_a_record_of_libcni_is_read(files: FileCache, tmp_path: Path) -> N
     found = await files.find("blue", KEY)
     assert found is not None
     assert found.attachment == replace(CACHED.attachment, args=(("FOO", "BAR"),))
-    assert found.configuration == {"cniVersion": "1.0.0", "name": "blue", "plugins": [{"type": "bridge"}]}
+    assert found.configuration.document == {"cniVersion": "1.0.0", "name": "blue", "plugins": [{"type": "bridge"}]}
     assert found.result == {"cniVersion": "1.0.0", "dns": {}, "ips": [{"address": "10.1.2.3/24"}]}
     assert (found.boot_id, found.added_plugins) == ("", None)
     assert await files.list("blue") == (found,)
@@ -107,10 +108,8 @@ async def test_a_record_of_before_libcni_0_8_is_damaged(files: FileCache, tmp_pa
 
 
 @pytest.mark.parametrize("config", ["", "%%%", base64.b64encode(b"{").decode(), base64.b64encode(b"[]").decode()])
-async def test_a_record_without_a_valid_configuration_is_read(files: FileCache, tmp_path: Path, config: str) -> None:
-    """The rest of the record is still useful for DEL."""
-    document = json.loads(LIBCNI) | {"config": config}
-    write_record(tmp_path, json.dumps(document))
-    found = await files.find("blue", KEY)
-    assert found is not None
-    assert (found.configuration, found.attachment.netns) == (None, "/run/netns/c1")
+async def test_a_record_without_a_valid_configuration_is_damaged(files: FileCache, tmp_path: Path, config: str) -> None:
+    """DEL would not know which plugins to run."""
+    write_record(tmp_path, json.dumps(json.loads(LIBCNI) | {"config": config}))
+    with pytest.raises(CacheDamaged):
+        await files.find("blue", KEY)

@@ -100,8 +100,6 @@ async def test_a_delete_continues_if_its_progress_cannot_be_stored(
 async def test_a_repeated_delete_uses_the_list_of_the_first(scene: Scene) -> None:
     """Progress is stored as positions in the list, and the caller's list may have changed."""
     await scene.runtime.add(BLUE, ATTACHMENT)
-    (kept,) = await scene.cache.list()
-    await scene.cache.put(replace(kept, configuration=None, boot_id=""))  # written by a libcni that stores no list
     scene.plugins.install("first", DEL=BANANA)
     with pytest.raises(PluginFailed):
         await scene.runtime.delete(BLUE, ATTACHMENT)
@@ -214,16 +212,14 @@ async def test_a_forced_delete_removes_the_record(scene: Scene, caplog: pytest.L
 async def test_a_forced_delete_removes_the_record_even_if_no_plugin_can_run(
     scene: Scene, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A missing plugin and a missing list are logged as an incomplete DEL."""
+    """That is logged."""
     await scene.runtime.add(BLUE, ATTACHMENT)
-    (kept,) = await scene.cache.list()
-    await scene.cache.put(replace(kept, configuration=None))
     (scene.plugins.directory / "second").unlink()
     with pytest.raises(PluginNotFound):
         await scene.runtime.delete(BLUE, ATTACHMENT)
     await scene.runtime.delete(BLUE, ATTACHMENT, force=True)
     assert await scene.runtime.attachments() == ()
-    assert [record.__dict__["event"] for record in caplog.records] == ["delete.incomplete"]
+    assert [record.__dict__["event"] for record in caplog.records] == ["plugin.delete_failed"]
 
 
 async def test_a_forced_delete_without_a_record(scene: Scene) -> None:
