@@ -26,14 +26,13 @@ from cni_invoker.documents.jsontypes import (
     find_object,
     find_str,
     get_bool,
-    get_list,
     get_objects,
     get_str,
     get_strings,
     parse_json,
     show,
 )
-from cni_invoker.documents.versions import offered_versions, parse_version
+from cni_invoker.documents.versions import offered_versions
 from cni_invoker.errors import PARSING_LIST, PARSING_PLUGIN, BadConfiguration, InvalidParameter, VersionUnsupported
 
 LIST_SUFFIX: Final = ".conflist"
@@ -110,19 +109,12 @@ class PluginConfiguration:
         """The keys of its document that only a runtime may set; they are not passed on to the plugin."""
         return tuple(filter(is_reserved, self.document))
 
-    def __post_init__(self) -> None:
-        check_plugin_type(self.type)
-        if self.ipam_type is not None:
-            check_plugin_type(self.ipam_type)
-        if self.document.get("type") != self.type:
-            raise BadConfiguration(f"the document of plugin {self.type} is that of another plugin", file=None)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkConfigurationList:
     """A CNI network: plugins that run one after the other (CNI SPEC §1).
 
-    Use `from_document`, or read it from a file. A list that is made by hand is validated all the same.
+    Use `from_document`, or read it from a file.
 
     Attributes:
         name: Name of the network.
@@ -145,36 +137,37 @@ class NetworkConfigurationList:
     document: JsonObject = field(hash=False)
     source: Path | None = None
 
-    def __post_init__(self) -> None:
-        check_network_name(self.name)
-        parse_version(self.cni_version)
-        documents = [plugin.document for plugin in self.plugins]
-        if not documents:
-            raise BadConfiguration("no plugins in list", file=self.source)
-        if self.document.get("name") != self.name or get_list(self.document, "plugins") != documents:
-            raise BadConfiguration(f"the document of {self.name} is that of another list", file=self.source)
-
     @classmethod
     def from_document(
-        cls, document: JsonValue, *, source: Path | None = None, further: Sequence[JsonObject] = ()
+        cls,
+        document: JsonValue,
+        *,
+        source: Path | None = None,
+        find_further: Callable[[str], Sequence[JsonObject]] = lambda _: (),
     ) -> Self:
         """Parse a list that was read from a file or that was stored.
 
         Args:
             document: The list.
             source: The file that it was read from.
-            further: Plugins from other files, which follow its own.
+            find_further: Called with the name of a list that does not set `loadOnlyInlinedPlugins`; returns the plugins
+                from other files, which follow its own.
 
         Raises:
             BadConfiguration: The document is not a network configuration list.
         """
         try:
-            check_json([document, *further])
+            check_json(document)
             found = _as_checked(document, _LIST)
             name = get_str(found, "name")
             check_network_name(name)
-            _require_plugins(found)
-            plugins = (*get_objects(found, "plugins"), *further)
+            inlined, only_inlined = get_objects(found, "plugins"), _flag(found, _ONLY_INLINED)
+            if "plugins" in found and not inlined:
+                raise JsonError("no plugins in list")
+            if "plugins" not in found and only_inlined:
+                raise JsonError(f"`{_ONLY_INLINED}` is true, and no 'plugins' key")
+            further = () if only_inlined else find_further(name)
+            plugins = (*inlined, *further)
             if not plugins:
                 raise JsonError("no plugin configs found")
             if further:
@@ -232,20 +225,15 @@ class NetworkConfigurationList:
         return replace(self, plugins=tuple(chosen), document={**self.document, "plugins": documents})
 
 
-def _none(_: str) -> Sequence[JsonObject]:
-    return ()
-
-
 def parse_configuration(
-    data: bytes, file: StrPath, find_further: Callable[[str], Sequence[JsonObject]] = _none
+    data: bytes, file: StrPath, find_further: Callable[[str], Sequence[JsonObject]] = lambda _: ()
 ) -> NetworkConfigurationList:
     """Parse a file's content; the file's suffix decides whether it is a list or a single plugin.
 
     Args:
         data: The content.
         file: The file.
-        find_further: Called with the name of a list that does not set `loadOnlyInlinedPlugins`; returns the plugins
-            from other files, which follow its own.
+        find_further: As for `from_document`.
 
     Raises:
         BadConfiguration: It is not JSON (with line and column), or not a network configuration.
@@ -254,9 +242,7 @@ def parse_configuration(
     is_list = path.name.endswith(LIST_SUFFIX)
     document = _parse_document(data, path, PARSING_LIST if is_list else PARSING_PLUGIN)
     if is_list:
-        name = _find_incomplete(document)
-        further = () if name is None else find_further(name)
-        return NetworkConfigurationList.from_document(document, source=path, further=further)
+        return NetworkConfigurationList.from_document(document, source=path, find_further=find_further)
     return NetworkConfigurationList.from_plugin_document(document, source=path)
 
 
@@ -287,26 +273,6 @@ def parse_further_plugin(data: bytes, file: Path) -> JsonObject:
     except (JsonError, InvalidParameter) as exc:
         raise BadConfiguration(str(exc), file=file, phrase=PARSING_PLUGIN) from exc
     return document
-
-
-def _find_incomplete(document: JsonValue) -> str | None:
-    """Return the name of a list that may have plugins in other files; None if it has none or is invalid."""
-    try:
-        found = _as_checked(document, _LIST)
-        name = get_str(found, "name")
-        check_network_name(name)  # it becomes part of a path
-        return None if _flag(found, _ONLY_INLINED) else name
-    except (JsonError, InvalidParameter):
-        return None
-
-
-def _require_plugins(document: JsonObject) -> None:
-    """Raise `JsonError` with libcni's wording if a list has no plugins."""
-    only_inlined = _flag(document, _ONLY_INLINED)
-    if "plugins" in document and not get_objects(document, "plugins"):
-        raise JsonError("no plugins in list")
-    if "plugins" not in document and only_inlined:
-        raise JsonError(f"`{_ONLY_INLINED}` is true, and no 'plugins' key")
 
 
 def _parse_plugin(document: JsonObject) -> PluginConfiguration:

@@ -23,7 +23,7 @@ from cni_invoker import (
     read_configuration,
     run_preflight,
 )
-from cni_invoker.errors import BadConfiguration, BadResult, InvalidParameter
+from cni_invoker.errors import BadConfiguration, BadResult
 from tests.plugins import FakePlugins
 from tests.unit.cni_invoker.runtime_scene import ATTACHMENT, LIMITS, RESULT, THREE, network
 
@@ -41,25 +41,6 @@ async def test_strings_and_paths_are_alike(plugins: FakePlugins, tmp_path: Path)
     assert given == replace(given, netns="/run/netns/c1", args=(("IP", "10.1.2.3"),))
     await runtime.add(blue, given)
     assert [command.environment["CNI_ARGS"] for command in plugins.commands if command.verb == "ADD"] == ["IP=10.1.2.3"]
-
-
-change_of: Any = replace
-
-
-def test_a_list_made_by_hand_is_validated() -> None:
-    """No verb can receive a list that a file could not have: it cannot be made."""
-    (plugin, *_) = THREE.plugins
-    for change, error in (
-        ({"name": "../../etc"}, InvalidParameter),
-        ({"cni_version": "one"}, InvalidParameter),
-        ({"plugins": ()}, BadConfiguration),
-        ({"document": {"name": "another", "plugins": []}}, BadConfiguration),
-    ):
-        with pytest.raises(error):
-            change_of(THREE, **change)
-    for wrong, kind in (({"type": "../sh"}, InvalidParameter), ({"type": "other"}, BadConfiguration)):
-        with pytest.raises(kind):
-            change_of(plugin, **wrong)
 
 
 def deep(levels: int) -> dict[str, Any]:

@@ -89,7 +89,7 @@ def test_a_list_with_a_negotiated_version() -> None:
 def test_plugins_of_other_files_are_appended() -> None:
     """They become part of the document, which then says that it is complete."""
     further: JsonObject = {"type": "tuning", "key": 1}
-    network = NetworkConfigurationList.from_document(LIST, further=[further])
+    network = NetworkConfigurationList.from_document(LIST, find_further=lambda _: [further])
     assert [plugin.type for plugin in network.plugins] == ["bridge", "portmap", "tuning"]
     assert network.document["plugins"] == [*get_objects(LIST, "plugins"), further]
     assert network.document["loadOnlyInlinedPlugins"] is True
@@ -98,10 +98,12 @@ def test_plugins_of_other_files_are_appended() -> None:
 
 def test_a_list_may_consist_of_plugins_of_other_files() -> None:
     """The key `plugins` may be missing; an empty one is an error."""
-    network = NetworkConfigurationList.from_document({"name": "net"}, further=[{"type": "tuning"}])
+    network = NetworkConfigurationList.from_document({"name": "net"}, find_further=lambda _: [{"type": "tuning"}])
     assert network.plugin_types == ("tuning",)
     with pytest.raises(BadConfiguration, match="no plugins in list"):
-        NetworkConfigurationList.from_document({"name": "net", "plugins": []}, further=[{"type": "tuning"}])
+        NetworkConfigurationList.from_document(
+            {"name": "net", "plugins": []}, find_further=lambda _: [{"type": "tuning"}]
+        )
 
 
 def test_plugins_of_other_files_are_read_for_incomplete_lists_only() -> None:
