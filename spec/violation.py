@@ -28,10 +28,6 @@ _ERRORS: Final = 20
 def find_error(schema: JsonObject, document: JsonValue) -> tuple[str, str] | None:
     """Return where a document violates a schema, and how; None if it is valid.
 
-    Args:
-        schema: The schema, without references.
-        document: The document.
-
     Returns:
         The place in the document, e.g. `plugins[1].type`, and what is wrong there.
     """

@@ -41,13 +41,7 @@ class StateLocked(StateError):
 
 
 class UnknownSchema(StateError):
-    """The state was written by a cni-bridge with another schema.
-
-    Attributes:
-        path: The state directory.
-        stored: Its schema version.
-        known: The one that this cni-bridge knows.
-    """
+    """The state was written by a cni-bridge with another schema."""
 
     def __init__(self, path: Path, stored: int, known: int) -> None:
         super().__init__(
@@ -61,11 +55,7 @@ class UnknownSchema(StateError):
 
 
 class StateUnusable(StateError):
-    """LevelDB cannot open, read or write its files.
-
-    Attributes:
-        path: The database directory.
-    """
+    """LevelDB cannot open, read or write its files."""
 
     def __init__(self, path: Path, doing: str, reason: object) -> None:
         super().__init__(f"cannot {doing} the state in {path}: {reason}")
@@ -73,12 +63,7 @@ class StateUnusable(StateError):
 
 
 class RecordDamaged(StateError):
-    """A stored record does not fit its schema.
-
-    Attributes:
-        key: The record's key.
-        reason: What does not fit.
-    """
+    """A stored record does not fit its schema."""
 
     def __init__(self, key: str, reason: object) -> None:
         super().__init__(
@@ -94,12 +79,7 @@ class ImportRefused(StateError):
 
 
 class RecordNotFound(StateError):
-    """No record with that identifier.
-
-    Attributes:
-        kind: `network` or `endpoint`.
-        id: The identifier asked for.
-    """
+    """No record with that identifier."""
 
     def __init__(self, kind: str, identifier: str) -> None:
         super().__init__(f"cni-bridge knows no {kind} {identifier}")
@@ -124,11 +104,7 @@ class WrongPhase(StateError):
 
 
 class NotJoined(StateError):
-    """An endpoint has no sandbox.
-
-    Attributes:
-        id: The endpoint.
-    """
+    """An endpoint has no sandbox."""
 
     def __init__(self, identifier: str) -> None:
         super().__init__(f"endpoint {identifier} has no sandbox: it has not been joined, or that is not known")

@@ -165,12 +165,7 @@ class IdentityRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReservationInput:
-    """What the IPAM plugin received at CreateEndpoint, if the other plugins receive more, such as the identity.
-
-    Attributes:
-        plugin: Its configuration, as a plugin of its own.
-        args: CNI_ARGS, in order.
-    """
+    """What the IPAM plugin received at CreateEndpoint, if the other plugins receive more, such as the identity."""
 
     plugin: JsonObject
     args: tuple[tuple[str, str], ...]

@@ -52,13 +52,7 @@ class Index(Generic[R]):
 
 
 class Table(Generic[R]):
-    """The records of one kind, stored under `<name>/<ID>`.
-
-    Args:
-        db: The database.
-        name: What their keys begin with.
-        kind: Their class.
-    """
+    """The records of one kind, stored under `<name>/<ID>`."""
 
     def __init__(self, db: Database, name: str, kind: type[R]) -> None:
         self._db = db

@@ -50,10 +50,6 @@ def makes_nothing(plugin: JsonObject, capability_args: JsonObject) -> bool:
     """Return whether ADD of a plugin made nothing, so that there is nothing to check.
 
     `bandwidth` without any rate only returns the result before it; its CHECK crashes then (plugins 1.1.1).
-
-    Args:
-        plugin: The plugin's part of the list.
-        capability_args: What the list's plugins received by capability.
     """
     if find_str(plugin, "type") != _BANDWIDTH:
         return False
@@ -65,13 +61,7 @@ def makes_nothing(plugin: JsonObject, capability_args: JsonObject) -> bool:
 def find_missing_reservations(
     plugins: Iterable[JsonObject], addresses: Iterable[IpInterface], existing: Sequence[str]
 ) -> Iterator[str]:
-    """Yield the reservations of `host-local` that do not exist, in words.
-
-    Args:
-        plugins: The plugins of the endpoint's list.
-        addresses: Its addresses.
-        existing: The paths of its reservations.
-    """
+    """Yield the reservations of `host-local` that do not exist, in words."""
     if any(find_str(find_object(plugin, "ipam") or {}, "type") == "host-local" for plugin in plugins):
         names = {path.rpartition("/")[2].replace("_", ":") for path in existing}
         yield from (
@@ -169,14 +159,7 @@ def _is_for(port: JsonObject, version: int) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PluginCheck:
-    """One execution of CHECK.
-
-    Attributes:
-        type: The plugin's type.
-        network: A list with this plugin only.
-        attachment: The attachment that it receives.
-        result: The result that it receives.
-    """
+    """One execution of CHECK."""
 
     type: str
     network: NetworkConfigurationList
@@ -185,12 +168,7 @@ class PluginCheck:
 
 
 def plan_checks(endpoint: Endpoint, current: Snapshot) -> Iterator[PluginCheck]:
-    """Yield the executions of CHECK for a joined endpoint, in the order of its list.
-
-    Args:
-        endpoint: The endpoint, which has a sandbox.
-        current: What the sandbox has now.
-    """
+    """Yield the executions of CHECK for a joined endpoint, in the order of its list."""
     record = endpoint.record
     netns = endpoint.netns if record.attachment.mode.in_sandbox or endpoint.sandbox is None else endpoint.sandbox
     as_added = endpoint.attachment_in(netns)

@@ -34,11 +34,7 @@ class BadRequest(BridgeError):
 
 
 class BadOption(BridgeError):
-    """An option is unknown or malformed; nothing has been done.
-
-    Attributes:
-        option: The option's key.
-    """
+    """An option is unknown or malformed; nothing has been done."""
 
     def __init__(self, option: str, reason: str) -> None:
         super().__init__(f"option {option}: {reason}")
@@ -86,10 +82,6 @@ class AddressClaimed(CniError):
 
     It is not known yet whether the new attachment will need the rules for the address. If its ADD fails, only this DEL
     removes them.
-
-    Attributes:
-        plugin: The plugin's type.
-        claimant: Container ID of the new attachment.
     """
 
     code = ErrorCode.TRY_AGAIN_LATER

@@ -70,9 +70,6 @@ class LogWriter:
     """Writes each entry as a whole, in order; drops it if too much waits already, or if it cannot be written.
 
     It has of `typing.TextIO` what loggers call. Its thread does not keep the process from ending.
-
-    Attributes:
-        dropped: Number of dropped entries.
     """
 
     def __init__(self, descriptor: int, on_dropped: Callable[[int], None]) -> None:

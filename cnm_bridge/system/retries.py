@@ -46,11 +46,7 @@ R = TypeVar("R", bound="Retry[Any]")
 
 
 class Retries(Generic[K, R]):
-    """The pending work, and a notification of each change.
-
-    Args:
-        make: Returns new work for a key.
-    """
+    """The pending work, and a notification of each change."""
 
     first_pause_s = 1.0
     longest_pause_s = 300.0

@@ -51,9 +51,6 @@ class KeyedTasks(Generic[K]):
     """At most one task for each key, which can be cancelled.
 
     They run while `run` does; a bug in one is logged, and ends no other.
-
-    Args:
-        name: What they do, for the log.
     """
 
     def __init__(self, name: str) -> None:

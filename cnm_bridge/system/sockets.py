@@ -51,12 +51,7 @@ def find_peer(connection: socket.socket) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sockets:
-    """The two listening sockets of the daemon.
-
-    Attributes:
-        plugin: Docker's calls.
-        admin: The operator's requests.
-    """
+    """The two listening sockets of the daemon."""
 
     plugin: socket.socket
     admin: socket.socket

@@ -64,12 +64,7 @@ def has_remapped_users(data_directory: str) -> bool:
 
 @dataclass(frozen=True, slots=True, order=True)
 class EngineVersion:
-    """The version of an engine, e.g. 28.5.
-
-    Attributes:
-        major: The first number.
-        minor: The second number.
-    """
+    """The version of an engine, e.g. 28.5."""
 
     major: int
     minor: int

@@ -190,12 +190,6 @@ def refuse_changed(
 ) -> None:
     """Refuse an attachment that differs from what was reserved for it, and so from what Docker knows.
 
-    Args:
-        configuration: The list.
-        reserved: The result of the IPAM plugin at CreateEndpoint.
-        result: The result of the chain.
-        snapshot: What the chain made.
-
     Raises:
         Refused: Addresses, a gateway, a route or the name servers differ; the text names the difference.
     """

@@ -51,11 +51,7 @@ class NamespaceRefused(KernelError):
 
 
 class LinkMissing(KernelError):
-    """The namespace has no link of that name.
-
-    Attributes:
-        existing: The names of the links that exist.
-    """
+    """The namespace has no link of that name."""
 
     def __init__(self, operation: str, subject: str, existing: tuple[str, ...]) -> None:
         super().__init__(operation, subject, f"no such link; existing links: {', '.join(existing) or 'none'}", ENODEV)
@@ -63,11 +59,7 @@ class LinkMissing(KernelError):
 
 
 class NameTaken(KernelError):
-    """The host namespace already has a link of that name.
-
-    Attributes:
-        names: The requested names, one of which is taken.
-    """
+    """The host namespace already has a link of that name."""
 
     def __init__(self, operation: str, subject: str, names: tuple[str, ...]) -> None:
         super().__init__(
@@ -77,11 +69,7 @@ class NameTaken(KernelError):
 
 
 class NotCarriable(KernelError):
-    """The namespace has something that cannot be created again in another one.
-
-    Attributes:
-        what: Its description.
-    """
+    """The namespace has something that cannot be created again in another one."""
 
     def __init__(self, what: str) -> None:
         super().__init__("carry", what, "it cannot be made again in another namespace", EOPNOTSUPP)

@@ -24,12 +24,7 @@ _LIBNETWORK_METRICS: Final = {4: 0, 6: 1024}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplacedRoute:
-    """A route that libnetwork programs with fewer attributes than the plugins did.
-
-    Attributes:
-        plain: The route as libnetwork programs it.
-        replacement: The route to replace it with.
-    """
+    """A route that libnetwork programs with fewer attributes than the plugins did."""
 
     plain: Route
     replacement: Route

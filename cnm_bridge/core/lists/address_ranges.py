@@ -29,14 +29,7 @@ _WITHOUT_POOL: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddressRange:
-    """A range.
-
-    Attributes:
-        subnet: Its subnet.
-        first: The first address that may be assigned.
-        last: The last one.
-        gateway: The gateway, which is not assigned.
-    """
+    """A range."""
 
     subnet: IPv4Network | IPv6Network
     first: IPv4Address | IPv6Address
@@ -141,12 +134,7 @@ def _parse_range(document: JsonObject) -> AddressRange | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolProblem:
-    """A difference between Docker's IPAM and that of the plugins.
-
-    Attributes:
-        text: What differs.
-        remedy: How to create the network instead.
-    """
+    """A difference between Docker's IPAM and that of the plugins."""
 
     text: str
     remedy: str

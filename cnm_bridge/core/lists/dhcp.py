@@ -67,12 +67,7 @@ def lease_list(network: NetworkConfigurationList, plugin: PluginConfiguration) -
 
 
 def explain_no_lease(plugin: PluginConfiguration, error: PluginError) -> str | None:
-    """Return what a failed ADD means, if it got no lease; None if it failed for another reason.
-
-    Args:
-        plugin: The plugin that has the IPAM plugin `dhcp`.
-        error: Its error, or that of `dhcp` alone.
-    """
+    """Return what a failed ADD means, if it got no lease; None if it failed for another reason."""
     if error.plugin not in {plugin.type, _DHCP}:
         return None
     if isinstance(error, PluginTimeout) and error.started:

@@ -103,9 +103,6 @@ def host_link(plugins: Iterable[JsonObject]) -> str | None:
     """Return the link of the host that a list's containers are behind: a bridge, or the parent of their links.
 
     None if they have none in common, as with `ptp`, or if the list does not name it.
-
-    Args:
-        plugins: The list's plugins, e.g. `{"type": "macvlan", "master": "eth0"}`.
     """
     for plugin in plugins:
         if plugin.get(_IN_CONTAINER) is True:

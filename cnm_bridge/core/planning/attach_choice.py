@@ -91,12 +91,7 @@ class AttachRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttachChoice:
-    """A chosen mode.
-
-    Attributes:
-        mode: The mode.
-        reason: Why, in words that follow "because".
-    """
+    """A chosen mode."""
 
     mode: AttachMode
     reason: str

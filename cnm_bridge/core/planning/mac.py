@@ -49,11 +49,6 @@ def address_mac(
 def plugins_mac(network: NetworkConfigurationList, args: Mapping[str, str], capability_args: JsonObject) -> str | None:
     """Return the MAC that the plugins of a list set with these arguments: the last one's; None if nothing says it.
 
-    Args:
-        network: The list.
-        args: CNI_ARGS.
-        capability_args: Capability arguments.
-
     Raises:
         JsonError: A MAC is not a string.
         Refused: All packets of the link would be dropped, because of rules for another MAC.
@@ -155,9 +150,6 @@ def refuse_fixed_mac(network: NetworkConfigurationList) -> None:
 
 def refuse_multicast(mac: str) -> None:
     """Refuse a multicast address.
-
-    Args:
-        mac: Such as 02:00:00:00:00:01.
 
     Raises:
         Refused: It is one.

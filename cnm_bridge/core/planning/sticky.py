@@ -31,10 +31,6 @@ _TAKE_NO_REQUEST: Final = {
 def refuse_sticky(network: NetworkConfigurationList, *, has_pool: bool) -> None:
     """Refuse a key on a network whose addresses cannot be asked for.
 
-    Args:
-        network: The list.
-        has_pool: Whether Docker's IPAM chooses the addresses.
-
     Raises:
         Refused: They cannot.
     """

@@ -135,13 +135,7 @@ class Join:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramExternalConnectivity:
-    """A ProgramExternalConnectivity request: the endpoint becomes its container's gateway endpoint.
-
-    Attributes:
-        network_id: Docker's network ID.
-        endpoint_id: Docker's endpoint ID.
-        ports: The ports to publish.
-    """
+    """A ProgramExternalConnectivity request: the endpoint becomes its container's gateway endpoint."""
 
     network_id: NetworkId
     endpoint_id: EndpointId

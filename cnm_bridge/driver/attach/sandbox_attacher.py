@@ -60,11 +60,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxAttacher:
-    """Attaches in the sandbox (`state.AttachMode.HYBRID` and `DIRECT`).
-
-    Attributes:
-        run_dir: The parent directory of pins and staging namespaces.
-    """
+    """Attaches in the sandbox (`state.AttachMode.HYBRID` and `DIRECT`)."""
 
     store: Store
     runtime: Runtime

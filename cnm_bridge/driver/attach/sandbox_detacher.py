@@ -36,11 +36,7 @@ _BESIDE_LINK: Final = frozenset({"sbr", "vrf"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxDetacher:
-    """Runs DEL in sandboxes.
-
-    Attributes:
-        run_dir: The parent directory of pins and staging namespaces.
-    """
+    """Runs DEL in sandboxes."""
 
     runtime: Runtime
     kernel: Kernel

@@ -27,11 +27,7 @@ def namespace_path(run_dir: Path) -> Path:
 
 
 class PluginRuns:
-    """Runs ADD and DEL of IPAM plugins.
-
-    Args:
-        run_dir: The directory that it is in.
-    """
+    """Runs ADD and DEL of IPAM plugins."""
 
     def __init__(self, runtime: Runtime, kernel: Kernel, run_dir: Path) -> None:
         self._runtime = runtime

@@ -84,9 +84,6 @@ class RepeatedRequests:
     For a network without `--subnet`, libnetwork repeats RequestPool as long as the pool overlaps a route or a name
     server of the host (moby `libnetwork/ipams/remote/remote.go`, RequestPool; before 27 `network.go`,
     requestPoolHelper). An IPAM section has one subnet, so that would never end.
-
-    Args:
-        clock: Returns the time, in seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

@@ -91,10 +91,6 @@ class UnusedBridges:
     async def refuse(self, network: NetworkConfigurationList, others: Iterable[NetworkConfigurationList]) -> None:
         """Refuse a list whose subnet is that of another bridge that has no links and is in no list.
 
-        Args:
-            network: The list of the new network.
-            others: All lists that there are.
-
         Raises:
             Refused: There is such a bridge; the text has the command that removes it.
         """

@@ -25,11 +25,7 @@ log = structlog.get_logger()
 
 @dataclass(slots=True, kw_only=True)
 class NetworkLists:
-    """Finds lists by network or by name, as they are now.
-
-    Attributes:
-        allow_inline: Whether a network may bring its own list.
-    """
+    """Finds lists by network or by name, as they are now."""
 
     store: Store
     directories: ConfigurationDirectories

@@ -36,10 +36,6 @@ class Privileges:
     async def refuse(self, container_id: str, network: str) -> None:
         """Refuse a container of a guarded network that can change the host's network.
 
-        Args:
-            container_id: The container.
-            network: The network's name, for the error.
-
         Raises:
             Refused: It can, or that is not known.
             EngineUnavailable: The engine does not answer.

@@ -114,12 +114,7 @@ def data_directories(configurations: Iterable[JsonObject]) -> frozenset[Path]:
 
 
 def find_reservations(directory: Path, network: str) -> Reservations:
-    """Return the reservations of a network. Unreadable files are ignored.
-
-    Args:
-        directory: host-local's data directory.
-        network: The CNI network's name.
-    """
+    """Return the reservations of a network. Unreadable files are ignored."""
     try:
         files = sorted((directory / network).iterdir())
     except OSError:  # host-local has never reserved an address there
@@ -166,12 +161,7 @@ def _lock_of(file: Path) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostRule:
-    """A rule of the host.
-
-    Attributes:
-        command: `iptables` or `ip6tables`.
-        saved: The rule.
-    """
+    """A rule of the host."""
 
     command: str
     saved: SavedRule
@@ -183,12 +173,7 @@ class HostRule:
 
 
 async def read_rules(commands: Sequence[str] = _COMMANDS, *, limit_s: float = _LIMIT_S) -> tuple[HostRule, ...]:
-    """Return the rules of all tables. What cannot be read counts as empty.
-
-    Args:
-        commands: iptables-save and ip6tables-save.
-        limit_s: The time limit of each, in seconds.
-    """
+    """Return the rules of all tables. What cannot be read counts as empty."""
     saved = [(command.rpartition("/")[2].removesuffix("-save"), await _read(command, limit_s)) for command in commands]
 
     def parse() -> tuple[HostRule, ...]:

@@ -69,11 +69,7 @@ class Leftovers:
 
 
 class LeftoverSearch:
-    """Finds leftovers.
-
-    Args:
-        run_dir: The parent directory of the staging namespaces.
-    """
+    """Finds leftovers."""
 
     def __init__(self, store: Store, kernel: Kernel, run_dir: Path) -> None:
         self._store = store
@@ -150,11 +146,7 @@ class LeftoverSearch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoveLeftovers:
-    """Removes leftovers: staging namespaces, links, and the plugins' artifacts.
-
-    Attributes:
-        run_dir: The parent directory of the staging namespaces.
-    """
+    """Removes leftovers: staging namespaces, links, and the plugins' artifacts."""
 
     store: Store
     lists: NetworkLists

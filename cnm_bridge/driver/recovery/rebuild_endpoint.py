@@ -33,12 +33,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LostRecords:
-    """Makes another record for an endpoint whose own was lost; see `rebuilt_record`.
-
-    Attributes:
-        run_dir: The parent directory of staging namespaces and pins.
-        boot_id: The kernel's boot ID.
-    """
+    """Makes another record for an endpoint whose own was lost; see `rebuilt_record`."""
 
     kernel: Kernel
     run_dir: Path

@@ -145,11 +145,7 @@ class Comparison:
 
 @dataclass(slots=True, kw_only=True)
 class Repair:
-    """Compares twice and repairs.
-
-    Attributes:
-        grace_s: The pause between the two comparisons, in seconds.
-    """
+    """Compares twice and repairs."""
 
     comparison: Comparison
     liveness: Liveness

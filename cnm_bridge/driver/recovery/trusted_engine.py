@@ -47,11 +47,7 @@ class EngineAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrustedEngine:
-    """Asks the engine for what belongs to this driver.
-
-    Attributes:
-        driver: This driver's name in Docker.
-    """
+    """Asks the engine for what belongs to this driver."""
 
     store: Store
     engine: Engine

@@ -62,10 +62,6 @@ class AddressOwners:
     def find_owner(self, record: EndpointRecord, plugin: str) -> EndpointId | None:
         """Return another endpoint that needs the rules that a plugin's DEL would remove, None if there is none.
 
-        Args:
-            record: The endpoint that is being deleted.
-            plugin: The plugin's type.
-
         Raises:
             AddressClaimed: No other endpoint has the address, but one that is being created may receive it.
         """

@@ -129,12 +129,7 @@ def _plugin(reservation: ReservationRecord) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """Builds the status document.
-
-    Attributes:
-        running_dir: The directory that records the running plugins.
-        state_dir: The directory of the state.
-    """
+    """Builds the status document."""
 
     store: Store
     teardowns: TeardownQueue

@@ -53,11 +53,7 @@ class ErrorKind(StrEnum):
 
 
 class AdminError(BridgeError):
-    """A request cannot be answered; it has changed nothing.
-
-    Attributes:
-        kind: The reason, for programs.
-    """
+    """A request cannot be answered; it has changed nothing."""
 
     def __init__(self, kind: ErrorKind, text: str) -> None:
         super().__init__(text)

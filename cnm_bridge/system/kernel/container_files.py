@@ -48,9 +48,6 @@ def read_mounts(process: Path = _OWN) -> Sequence[Mount]:
     Any user may mount a file system of his own (fusermount), at a path with any characters. The kernel escapes space,
     tab, line feed and backslash only, so nothing else separates lines and fields.
 
-    Args:
-        process: Its directory in `/proc`.
-
     Raises:
         OSError: It has ended.
     """
@@ -60,9 +57,6 @@ def read_mounts(process: Path = _OWN) -> Sequence[Mount]:
 
 def has_container_files(process: Path) -> bool:
     """Return whether a process sees files that dockerd mounts in containers.
-
-    Args:
-        process: The directory of the process in `/proc`.
 
     Raises:
         OSError: The process has ended.
@@ -144,10 +138,6 @@ def _container_of(mount: Mount) -> str | None:
 
 def _open_directory(stack: ExitStack, mount: Mount) -> int:
     """Return a descriptor of the directory, on this host, of a file that is mounted in a container.
-
-    Args:
-        stack: Closes the descriptor.
-        mount: The mount of the file.
 
     Raises:
         OSError: It is not visible here.

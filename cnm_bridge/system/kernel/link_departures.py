@@ -30,11 +30,7 @@ _AT_ONCE: Final = 4
 
 @dataclass(slots=True, kw_only=True)
 class LinkDepartures:
-    """Waits for links to leave the namespace of the event loop's thread.
-
-    Attributes:
-        reply_limit_s: Time limit of one netlink reply, in seconds.
-    """
+    """Waits for links to leave the namespace of the event loop's thread."""
 
     reply_limit_s: float
     _waiting: dict[asyncio.Future[bool], str] = field(default_factory=dict, init=False)

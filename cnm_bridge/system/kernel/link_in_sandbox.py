@@ -124,9 +124,6 @@ class LinkInSandbox:
     def withdraw(self, sandbox_plan: SandboxPlan) -> tuple[str, ...]:
         """Remove the policy rules that `sync` added: the kernel does not remove them with the link.
 
-        Args:
-            sandbox_plan: The plan that `sync` received.
-
         Returns:
             The rules that have been removed, in words; none if the link is not in the sandbox.
 

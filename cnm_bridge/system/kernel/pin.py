@@ -275,11 +275,7 @@ def _uses_ipv6(addresses: tuple[Address, ...], routes: tuple[Route, ...]) -> boo
 
 
 class LinkDefaults:
-    """The settings of a pinned sandbox. Its methods are called in a thread that has entered the sandbox.
-
-    Args:
-        pin: The pin.
-    """
+    """The settings of a pinned sandbox. Its methods are called in a thread that has entered the sandbox."""
 
     def __init__(self, pin: Path) -> None:
         self._file = pin.with_name(f"{pin.name}.settings")

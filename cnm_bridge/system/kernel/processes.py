@@ -111,10 +111,6 @@ def open_of_root(processes: Path, *, besides: Iterable[NamespaceId]) -> Iterator
 
     A local user without any right can make a network namespace in a user namespace only, which then owns it.
 
-    Args:
-        processes: A directory like `/proc`.
-        besides: Namespaces to skip.
-
     Yields:
         A descriptor, which is closed before the next one is opened. What cannot be opened is skipped.
     """

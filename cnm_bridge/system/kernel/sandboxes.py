@@ -127,10 +127,6 @@ def lost_sandboxes(host: Host, *, besides: Iterable[NamespaceId]) -> Iterator[in
     The next dockerd unmounts its sandbox. Only the process leads to it, and to the link, whose address must not be
     given to another container.
 
-    Args:
-        host: The host namespace, which is skipped.
-        besides: Further namespaces to skip: those that are mounted.
-
     Yields:
         A descriptor. What cannot be entered is of no container of Docker's, and is skipped.
     """

@@ -85,9 +85,6 @@ class StagedLink:
 
         After a failure the link is in the staging namespace under `ifname`; it may be down.
 
-        Args:
-            baseline: The value that `Kernel.create_staging` returned.
-
         Returns:
             What the plugins left, read before the move removes the link's addresses and routes.
 

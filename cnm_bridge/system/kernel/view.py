@@ -47,13 +47,6 @@ class KernelView:
 
     The namespace of the thread that creates this object is the host namespace. Each coroutine runs completely in
     one short-lived thread, and raises `KernelError` if the kernel refuses.
-
-    Attributes:
-        host: The host namespace.
-
-    Args:
-        reply_limit_s: Time limit of one netlink reply, in seconds.
-        processes: The directory to find processes in.
     """
 
     def __init__(self, *, reply_limit_s: float, processes: Path = PROCESSES) -> None:
