@@ -154,7 +154,6 @@ class _Ipam:
 class _Recovery:
     unfinished: UnfinishedTeardowns
     reconciler: Reconciler
-    rebuild_endpoint: RebuildEndpoint
     lease_keeper: LeaseKeeper
     dead: DeadEndpoints
 
@@ -450,7 +449,6 @@ def _make_recovery(
         store=store,
         planner=networks.planner,
         engine=resources.engine,
-        engine_import=networks.engine_import,
         locks=resources.locks,
         lost_records=lost_records,
     )
@@ -484,7 +482,7 @@ def _make_recovery(
         reconciler=Reconciler(
             engine=engine,
             repair=Repair(
-                comparison=Comparison(store, engine, teardown.liveness, networks.lists, search, rebuild_endpoint),
+                comparison=Comparison(store, engine, teardown.liveness, networks.lists, search),
                 liveness=teardown.liveness,
                 networks=networks.service,
                 teardowns=teardown.queue,
@@ -496,7 +494,6 @@ def _make_recovery(
             ways_out=networks.ways_out,
             interval_s=settings.reconcile_interval_s,
         ),
-        rebuild_endpoint=rebuild_endpoint,
         lease_keeper=LeaseKeeper(store, attach.dhcp_daemons, attach.leases, resources.locks),
         dead=DeadEndpoints(store, teardown.liveness, teardown.queue),
     )
@@ -526,7 +523,6 @@ def _make_endpoints(
         attachers=attach.attachers,
         owners=teardown.owners,
         teardowns=teardown.queue,
-        rebuild_endpoint=recovery.rebuild_endpoint,
         joined=joined,
         ways_out=networks.ways_out,
         locks=locks,

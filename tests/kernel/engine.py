@@ -2,7 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """A fake engine: an HTTP server on a real socket, with the networks and events that a test defines."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,9 +28,6 @@ def network(network_id: str, *endpoints: str, driver: str = "cni-bridge", scope:
     }
 
 
-async def _do_nothing() -> None: ...
-
-
 @dataclass
 class FakeEngine:
     """An engine's API.
@@ -42,8 +39,6 @@ class FakeEngine:
         sandboxes: The sandboxes of its containers, by the ID of the container, which is that of its endpoint too.
         events: The contents of its event streams, one for each stream; after it the stream ends.
         followed: How many event streams were opened.
-        on_network: Called before each answer about a network.
-        on_events: Called before each answer with events.
     """
 
     path: Path
@@ -52,8 +47,6 @@ class FakeEngine:
     sandboxes: dict[str, str] = field(default_factory=dict)
     events: list[bytes] = field(default_factory=list)
     followed: int = 0
-    on_network: Callable[[], Awaitable[None]] = _do_nothing
-    on_events: Callable[[], Awaitable[None]] = _do_nothing
 
     @property
     def host(self) -> str:
@@ -91,7 +84,6 @@ class FakeEngine:
         return web.json_response(found)
 
     async def _show(self, request: web.Request) -> web.Response:
-        await self.on_network()
         shown = self.networks.get(request.match_info["id"])
         return web.json_response(shown or {"message": "no such network"}, status=200 if shown else 404)
 
@@ -104,5 +96,4 @@ class FakeEngine:
 
     async def _events(self, request: web.Request) -> web.Response:  # noqa: ARG002
         self.followed += 1
-        await self.on_events()
         return web.Response(body=self.events.pop(0) if self.events else b"", content_type="application/json")

@@ -3,15 +3,15 @@
 """One round of reconcile, against a fake engine."""
 
 import asyncio
+import json
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from secrets import token_hex
 
 import pytest
 import structlog
 
-from cni_bridge_spec import JsonObject, render_json
+from cni_bridge_spec import render_json
 from cni_bridge_state import EndpointId, NetworkId, NetworkRecord, Phase, ProcessRecord
 from cni_bridge_state.store import Store
 from cnm_bridge.assembly import Daemon, assemble
@@ -33,7 +33,11 @@ def make_engine(tmp_path: Path) -> FakeEngine:
 def make_daemon(store: Store, engine: FakeEngine, tmp_path: Path) -> Daemon:
     """A daemon that is not started."""
     settings = Settings(
-        state_dir=tmp_path / "state", run_dir=tmp_path / "run", docker_host=engine.host, reconcile_grace_s=0
+        state_dir=tmp_path / "state",
+        run_dir=tmp_path / "run",
+        cni_conf_dirs=(tmp_path / "net.d",),
+        docker_host=engine.host,
+        reconcile_grace_s=0,
     )
     return assemble(settings, store)
 
@@ -228,52 +232,20 @@ async def test_a_new_network_of_another_process(store: Store, engine: FakeEngine
     assert {one.id for one in store.networks()} == {NETWORK, OTHER}
 
 
-async def put_without_sandbox(store: Store, engine: FakeEngine) -> EndpointId:
-    """Store an endpoint as it is rebuilt in a call, which the engine has, too; return its ID."""
+async def test_an_endpoint_without_a_record(store: Store, engine: FakeEngine, daemon: Daemon, tmp_path: Path) -> None:
+    """It is rebuilt when the engine names its sandbox."""
+    (tmp_path / "net.d").mkdir()
+    content = {"cniVersion": "1.0.0", "name": "lan", "plugins": [{"type": "bridge"}]}
+    (tmp_path / "net.d" / "lan.conflist").write_text(json.dumps(content))
     await store.put_engine_identity(engine.identity)
     await store.put_network(
         NetworkRecord(id=NETWORK, configuration="lan", name="blue", internal=False, options={"cni.network": "lan"})
     )
-    record = endpoint(token_hex(32))
-    await put(store, record)
-    engine.networks[NETWORK] = network(NETWORK, *(one.id for one in store.endpoints()))
-    return record.id
-
-
-async def test_the_sandbox_of_a_rebuilt_endpoint(store: Store, engine: FakeEngine, daemon: Daemon) -> None:
-    """A record that was rebuilt in a call, or by an earlier version, receives the sandbox that the engine names."""
-    record, other = await put_without_sandbox(store, engine), await put_without_sandbox(store, engine)
-    engine.sandboxes[record] = "/nowhere/netns/1"
+    found = EndpointId(token_hex(32))
+    engine.networks[NETWORK] = network(NETWORK, found)
     async with engine.running():
         await daemon.recovery.reconciler.once()
-    assert [store.get_endpoint(one).sandbox_key for one in (record, other)] == ["/nowhere/netns/1", None]
-
-
-async def test_a_sandbox_that_the_engine_does_not_know(store: Store, engine: FakeEngine, daemon: Daemon) -> None:
-    """The engine is asked for it once, and then again when it lists another container, or has been started again."""
-    compared = 0
-
-    async def count() -> None:
-        nonlocal compared
-        compared += 1
-
-    engine.on_network = count
-    record = await put_without_sandbox(store, engine)
-    reconciler = daemon.recovery.reconciler
-    async with engine.running(), asyncio.timeout(20):
-        for comparisons in (2, 3, 4):  # a round that finds no difference compares once
-            await reconciler.once()
-            assert compared == comparisons
-        containers: JsonObject = {record: {"Name": "other", "EndpointID": record}}
-        engine.networks[NETWORK] = {**network(NETWORK), "Containers": containers}
-        await reconciler.once()
-        assert compared == 6
-        engine.sandboxes[record] = "/nowhere/netns/1"
-        await reconciler.once()
-        assert store.get_endpoint(record).sandbox_key is None
-        engine.on_events = partial(asyncio.sleep, 0.2)
-        async with asyncio.TaskGroup() as tasks:
-            running = tasks.create_task(reconciler.run())
-            while store.get_endpoint(record).sandbox_key is None:  # noqa: ASYNC110 - nothing sets an event
-                await asyncio.sleep(0.02)
-            running.cancel()
+        assert store.find_endpoint(found) is None
+        engine.sandboxes[found] = "/nowhere/netns/1"
+        await daemon.recovery.reconciler.once()
+    assert store.get_endpoint(found).sandbox_key == "/nowhere/netns/1"

@@ -42,7 +42,6 @@ from cnm_bridge.driver.endpoints.after_join import JoinedEndpoints
 from cnm_bridge.driver.endpoints.attempts import Attempts, Call
 from cnm_bridge.driver.networks.plan_endpoint import EndpointPlanner
 from cnm_bridge.driver.networks.ways_out import WaysOut
-from cnm_bridge.driver.recovery.rebuild_endpoint import RebuildEndpoint
 from cnm_bridge.driver.teardown.address_owners import AddressOwners
 from cnm_bridge.driver.teardown.contention import Contention, wait_deadline
 from cnm_bridge.driver.teardown.queue import TeardownQueue
@@ -67,7 +66,6 @@ class EndpointService:
     attachers: Attachers
     owners: AddressOwners
     teardowns: TeardownQueue
-    rebuild_endpoint: RebuildEndpoint
     joined: JoinedEndpoints
     ways_out: WaysOut
     locks: KeyedLocks[EndpointId]
@@ -139,7 +137,6 @@ class EndpointService:
         The link is still in the sandbox; libnetwork moves it back to the host namespace after this call.
         """
         await self.joined.leave(request.endpoint_id)
-        await self.rebuild_endpoint.ask_engine(request.network_id, request.endpoint_id)
         if self._is_being_deleted(request.endpoint_id):  # a plugin of its teardown may hang
             return
         async with self.locks.hold(request.endpoint_id):

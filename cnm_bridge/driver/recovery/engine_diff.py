@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from cni_bridge_state import EndpointId, EndpointRecord, NetworkId, NetworkRecord, Phase
+from cni_bridge_state import EndpointId, EndpointRecord, NetworkId, NetworkRecord
 from cnm_bridge.core.engine_facts import EngineEndpoint, EngineNetwork
 
 FORGOTTEN: Final = "the engine does not know it"
@@ -85,16 +85,11 @@ def forgotten_networks(
     )
 
 
-def lacks_sandbox(record: EndpointRecord) -> bool:
-    """Return whether a record says that its endpoint is joined and not to which sandbox: it was rebuilt in a call."""
-    return record.phase is Phase.JOINED and record.sandbox_key is None
-
-
 def unknown_endpoints(
     view: EngineView, known: Iterable[EndpointRecord]
 ) -> Mapping[EndpointId, tuple[EngineNetwork, EngineEndpoint]]:
-    """Return the endpoints that Docker has and we do not know, or not their sandbox, each with its network."""
-    records = {record.id for record in known if not lacks_sandbox(record)}
+    """Return the endpoints that Docker has and we do not know, each with its network."""
+    records = {record.id for record in known}
     return {
         EndpointId(endpoint.id): (network, endpoint)
         for network in view.networks.values()

@@ -53,7 +53,7 @@ class Reconciler:
     async def run(self) -> None:
         """Run rounds until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self.engine.follow(self._begin_with_engine, self.ways_out.note_connected))
+            tasks.create_task(self.engine.follow(self._wanted.set, self.ways_out.note_connected))
             tasks.create_task(self.ways_out.look_when_connected())
             tasks.create_task(self.engine.version.give_up())
             while True:
@@ -71,10 +71,6 @@ class Reconciler:
                 self._ended = self._begun
                 self._round_ended.set()
                 self._round_ended = asyncio.Event()
-
-    def _begin_with_engine(self) -> None:
-        self.repair.rebuild_endpoint.ask_again()
-        self._wanted.set()
 
     async def wait_round(self) -> None:
         """Begin a round now, and wait for its end. If one is running, another follows it."""

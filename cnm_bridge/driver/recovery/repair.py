@@ -58,7 +58,7 @@ class Differences:
     Attributes:
         forgotten: Endpoints that Docker or the kernel has lost: the record, and the reason for the log.
         networks: Networks that Docker has lost.
-        unknown: Endpoints that Docker has and that have no record, or one without its sandbox, each with its network.
+        unknown: Endpoints that Docker has and that have no record, each with its network.
         leftovers: Objects of endpoints whose record was lost.
         unwritten: Reservations that are empty because host-local was killed, or is about to write them.
         has_networks: Whether there are records of networks.
@@ -91,7 +91,6 @@ class Comparison:
     liveness: Liveness
     lists: NetworkLists
     search: LeftoverSearch
-    rebuild_endpoint: RebuildEndpoint
 
     async def find_differences(self) -> Differences:
         """Compare once. What cannot be read is logged, and counts as no difference.
@@ -125,11 +124,7 @@ class Comparison:
             leftovers=leftovers,
             forgotten=forgotten | gone,
             networks=frozenset(record.id for record in forgotten_networks(answer.view, networks, endpoints)),
-            unknown={
-                key: found
-                for key, found in unknown_endpoints(answer.view, self.store.endpoints()).items()
-                if self.rebuild_endpoint.may_help(found[1])
-            },
+            unknown=unknown_endpoints(answer.view, self.store.endpoints()),
             unwritten=unwritten,
             has_networks=bool(networks),
             answer=answer,

@@ -181,10 +181,7 @@ class Liveness:
         return tuple(record for record in wanted if record.id not in in_use)
 
     async def _without_sandbox(self, records: Iterable[EndpointRecord]) -> tuple[EndpointRecord, ...]:
-        """Return the endpoints that were not joined or whose sandbox no longer exists.
-
-        The sandbox of a rebuilt record is unknown; such an endpoint is not returned.
-        """
+        """Return the endpoints that were not joined or whose sandbox no longer exists."""
         suspects = [
             record
             for record in records

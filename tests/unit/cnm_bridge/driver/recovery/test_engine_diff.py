@@ -116,19 +116,6 @@ def test_unknown_endpoints_are_those_without_a_record() -> None:
     assert unknown_endpoints(seen, [ENDPOINT]) == {EndpointId("e2"): (network, network.endpoints["e2"])}
 
 
-def test_an_endpoint_whose_sandbox_is_unknown_is_returned() -> None:
-    """It was rebuilt in a call; an endpoint that is being joined again, or deleted, has a sandbox or needs none."""
-    seen = engine_view("e1")
-    joined = replace(ENDPOINT, phase=Phase.JOINED, sandbox_key=None)
-    assert set(unknown_endpoints(seen, [joined])) == {ENDPOINT.id}
-    for known in (
-        replace(joined, sandbox_key="/run/docker/netns/1"),
-        replace(joined, phase=Phase.READY),
-        replace(joined, phase=Phase.DELETING),
-    ):
-        assert unknown_endpoints(seen, [known]) == {}
-
-
 def test_an_engine_that_knows_one_network_is_ours() -> None:
     """An engine that knows no recorded network may be any engine."""
     other = replace(NETWORK, id=NetworkId("n2"))
