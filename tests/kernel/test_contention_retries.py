@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""A call repeats the failed teardown that holds what it needs; a refused ADD is repeated after another teardown."""
+"""A call repeats the failed teardown that holds what it needs; a refused ADD is repeated after another teardown.
 
+A call that tears dead endpoints down waits for a limited time, whatever else holds their locks.
+"""
+
+import asyncio
 from dataclasses import replace
 from ipaddress import ip_address
 from pathlib import Path
@@ -18,6 +22,7 @@ from cnm_bridge.driver.teardown.dead_endpoints import DeadEndpoints
 from cnm_bridge.driver.teardown.liveness import Liveness
 from cnm_bridge.driver.teardown.queue import TeardownQueue
 from cnm_bridge.system.kernel import Kernel
+from cnm_bridge.system.scheduling import KeyedLocks
 from tests.kernel.teardown_queue import FIRST, SECOND, Failing, Hanging, Slow, make_queue, running
 from tests.records import NETWORK, endpoint, put
 
@@ -196,3 +201,20 @@ async def tear_down(store: Store, teardowns: TeardownQueue, network: str = "lan"
     await put(store, replace(record, attachment=replace(record.attachment, configuration=configuration)))
     await teardowns.request(HOLDER)
     await teardowns.wait_tried()
+
+
+async def test_a_held_lock_is_not_waited_for_without_limit(store: Store, few_processes: Path, tmp_path: Path) -> None:
+    """While a call for the dead endpoint hangs with its lock, `tear_down` gives up after its limit."""
+    kernel = Kernel(reply_limit_s=5.0, processes=few_processes)
+    locks: KeyedLocks[EndpointId] = KeyedLocks()
+    teardowns = make_queue(store, kernel, tmp_path / "run", locks=locks)
+    dead = DeadEndpoints(store, Liveness(store, kernel), teardowns)
+    clock = asyncio.get_running_loop().time
+    await put(store, replace(endpoint(HOLDER), sandbox_key=str(tmp_path / "gone")))
+    async with asyncio.timeout(20):
+        async with locks.hold(HOLDER):
+            assert not await dead.tear_down(store.endpoints(), clock() + 0.5)
+            assert store.get_endpoint(HOLDER).phase is Phase.JOINED
+        await dead.tear_down(store.endpoints(), clock() + 0.5)
+    assert store.get_endpoint(HOLDER).phase is Phase.DELETING  # it was found to be dead
+    assert teardowns.leaving == {HOLDER}  # it has not been torn down

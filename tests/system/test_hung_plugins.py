@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Plugins whose DEL hangs, as many as may run at once, delay no call that does not need what they hold.
+"""Plugins that hang, as many as may run at once, delay no call that does not need what they hold.
 
 The daemon's log proves that such a call returned before any of these plugins ended: none has been killed.
 """
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final
 
@@ -25,7 +26,7 @@ SLOTS: Final = Limits().executions
 
 _PASS: Final = f'exec python3 -c "{PREV_RESULT}"'
 _SCRIPT: Final = f"""
-if [ "$CNI_COMMAND" = DEL ] && [ -e {GATE} ]; then
+if [ "$CNI_COMMAND" = "$(cat {GATE} 2>/dev/null)" ]; then
     echo "$CNI_CONTAINERID" >>{HELD}
     while [ -e {GATE} ]; do sleep 0.1; done
 fi
@@ -35,7 +36,7 @@ fi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hanging:
-    """A scene with the plugin `hanging`, whose DEL waits while the gate, a file, exists.
+    """A scene with the plugin `hanging`, whose DEL waits while the gate, a file with the verb, exists.
 
     Attributes:
         scene: The scene.
@@ -51,8 +52,8 @@ class Hanging:
         return _log(self.scene.lab)[self.logged :]
 
     def wait_held(self, count: int) -> None:
-        """Wait until `count` DELs hang."""
-        wait_until(lambda: len(_held(self.scene.lab)) >= count, f"{count} DELs")
+        """Wait until `count` of the plugins hang."""
+        wait_until(lambda: len(_held(self.scene.lab)) >= count, f"{count} that hang")
 
     def assert_none_ended(self) -> None:
         """Assert that no hanging DEL has reached its time limit yet."""
@@ -65,7 +66,7 @@ def hanging(scene: Scene) -> Iterator[Hanging]:
     lab = scene.lab
     scene.plugin("hanging", _SCRIPT)
     lab.write(HELD, "")
-    lab.write(GATE, "")
+    lab.write(GATE, "DEL")
     yield Hanging(scene=scene, logged=len(_log(lab)))
     lab.remove(GATE)
     wait_torn_down(lab)
@@ -146,3 +147,30 @@ def _log(lab: Lab) -> str:
 def _held(lab: Lab) -> list[str]:
     """Return the endpoints whose DEL hangs."""
     return lab.read(HELD).split()
+
+
+def test_a_start_on_another_network(hanging: Hanging) -> None:
+    """It completes while more ADDs than may run at once wait, and these complete afterwards."""
+    scene, lab = hanging.scene, hanging.scene.lab
+    lab.write(GATE, "ADD")
+    create_network(lab, scene.configure([*bridge(scene.subnet()), HANGING]))
+    subnet = scene.subnet()
+    healthy = scene.network(scene.configure(bridge(subnet)))
+    interface: JsonObject = {"Address": "", "AddressIPv6": "", "MacAddress": ""}
+    references: list[JsonObject] = [
+        {"NetworkID": NETWORK, "EndpointID": f"{number:02x}" * 32} for number in range(SLOTS + 2)
+    ]
+    bodies = [{**reference, "Interface": interface, "Options": {}} for reference in references]
+    with ThreadPoolExecutor(len(bodies)) as threads:
+        calls = [threads.submit(call, lab, "CreateEndpoint", body) for body in bodies]
+        try:
+            hanging.wait_held(SLOTS)
+            assert reaches(scene.run(healthy), subnet.gateway)
+            assert not any(one.done() for one in calls)
+        finally:
+            lab.remove(GATE)
+        assert all(get_object(one.result(), "Interface") for one in calls)
+    for reference in references:
+        assert call(lab, "DeleteEndpoint", reference) == {}
+    wait_torn_down(lab)
+    call(lab, "DeleteNetwork", {"NetworkID": NETWORK})
