@@ -5,6 +5,7 @@
 import os
 import re
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -45,8 +46,8 @@ async def gather(settings: Settings, configuration: Path, held: JsonObject | Non
     Args:
         settings: The settings of the daemon, or those that it would have.
         configuration: Its configuration file, which may not exist.
-        held: The endpoints of the running daemon, the addresses that Docker has requested, and those of keys, as
-            `spec/admin` has them: `endpoints.json`, `addresses.json` and `holds.json`; None if no daemon answers.
+        held: The endpoints of the running daemon, and the addresses that Docker has requested, as `spec/admin` has
+            them: `endpoints.json` and `addresses.json`; None if no daemon answers.
         quick: Whether no plugin may be executed.
     """
     directories = ConfigurationDirectories(settings.cni_conf_dirs)
@@ -57,14 +58,18 @@ async def gather(settings: Settings, configuration: Path, held: JsonObject | Non
     section_lists, broken_sections = find_sections(directories)
     kernel = KernelView(reply_limit_s=settings.netlink_timeout_s)
     used = None if endpoints is None else await _find_used(kernel, endpoints)
+    links: Mapping[str, HostLink] = {}
+    routes: Sequence[HostRoute] = ()
+    with suppress(KernelError):
+        links, routes = await read_links(kernel), await read_routes(kernel)
     return Facts(
         kernel=gather_kernel(),
         firewall=await gather_firewall(),
         engine=engine,
         networks=await gather_networks(lists, settings, used=used, quick=quick),
         sections=await gather_networks(section_lists, settings, used=used, quick=quick, are_sections=True),
-        routes=await _gather_routes(kernel),
-        links=await _gather_links(kernel),
+        routes=routes,
+        links=links,
         endpoints=() if endpoints is None else endpoints.joined,
         guard=await gather_guard(lists),
         conf_dirs=settings.cni_conf_dirs,
@@ -124,23 +129,9 @@ def _docker_network(network: EngineNetwork, lists: Collection[str]) -> DockerNet
     )
 
 
-async def _gather_links(kernel: KernelView) -> Mapping[str, HostLink]:
-    try:
-        return await read_links(kernel)
-    except KernelError:
-        return {}
-
-
 async def _find_used(kernel: KernelView, endpoints: DaemonEndpoints) -> frozenset[str] | None:
     """Return what a reservation is in use by: container IDs and addresses; None if the addresses cannot be read."""
     try:
         return endpoints.container_ids | (await kernel.look_into_sandboxes()).addresses
     except KernelError:
         return None
-
-
-async def _gather_routes(kernel: KernelView) -> tuple[HostRoute, ...]:
-    try:
-        return await read_routes(kernel)
-    except KernelError:
-        return ()
