@@ -203,28 +203,6 @@ class Engine:
             shown = await _containers(docker, "Id", "Names", "Image", "State", "NetworkSettings")
             return tuple(map(EngineContainer.from_json, shown))
 
-    async def start_errors(self, networks: frozenset[str]) -> Mapping[str, str]:
-        """Return why the last start of containers has failed, by the container's name.
-
-        Not for the daemon: it sends a request for each container that does not run.
-
-        Args:
-            networks: The names and IDs of the containers' networks. The filter of the engine does not find containers
-                that were never started.
-        """
-        filters = json.dumps({"status": ["created", "exited"]})
-        answers: list[JsonValue] = []
-        async with self._asked() as docker:
-            for container in await docker.containers.list(all="true", filters=filters):
-                if not networks.isdisjoint(container["NetworkSettings"]["Networks"]):
-                    with suppress(DockerError):  # it was removed meanwhile
-                        answers.append(await container.show())
-            shown = _objects(answers, "the answer to GET /containers/ID/json")
-            errors = {
-                get_str(one, "Name").removeprefix("/"): find_str(get_object(one, "State"), "Error") for one in shown
-            }
-            return {name: error for name, error in errors.items() if error}
-
     async def find_starting(self, container_ids: Sequence[str]) -> tuple[EngineContainer, ...]:
         """Return the containers with these IDs that the engine lists. One of them is being started or connected.
 

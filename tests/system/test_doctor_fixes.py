@@ -79,20 +79,6 @@ def test_stale_reservations(private_scene: Scene) -> None:
     assert lab.run("ls", directory).stdout.split() == [kept, "last_reserved_ip.0", "lock"]
 
 
-@pytest.mark.long
-def test_containers_that_did_not_start(private_scene: Scene) -> None:
-    """Docker started one while the driver was down, and does not try again."""
-    lab = private_scene.lab
-    network, _ = private_scene.bridge_network()
-    name = private_scene.create(network)
-    lab.stop_daemon()
-    assert private_scene.refusal("start", name)
-    assert "containers-not-started" in examine(lab)[1]
-    lab.start_daemon()
-    fix(lab, "containers-not-started")
-    assert lab.docker("inspect", "--format", "{{.State.Running}}", name).strip() == "true"
-
-
 def test_a_stretched_bridge(private_scene: Scene) -> None:
     """With br_netfilter Docker's policy drops what others on the LAN send."""
     lab, subnet = private_scene.lab, private_scene.subnet()

@@ -8,7 +8,6 @@ from typing import Final
 
 from cnm_bridge.operator.doctor.facts import Facts
 from cnm_bridge.operator.doctor.finding import Finding, error, warning
-from cnm_bridge.operator.doctor.installation import start_daemon
 
 _OLDEST: Final = (20, 10)
 _CRASHING: Final = ((29, 0, 0), (29, 0, 2))
@@ -17,7 +16,7 @@ _VERSION: Final = re.compile(r"v?(\d+)\.(\d+)(?:\.(\d+))?")
 
 
 def check_engine(facts: Facts) -> Iterator[Finding]:
-    """Find an engine that does not answer, is too old, crashes or has no rights, and unstarted containers."""
+    """Find an engine that does not answer, is too old, crashes or has no rights."""
     engine = facts.engine
     subject = f"engine at {engine.address}"
     if engine.version is None:
@@ -53,17 +52,4 @@ def check_engine(facts: Facts) -> Iterator[Finding]:
             subject,
             "it runs without root, in namespaces of its own, which the daemon does not see",
             advice="use an engine that runs as root",
-        )
-    if engine.unstarted:
-        names = " ".join(engine.unstarted)
-        command = f"docker start {names}"
-        yield error(
-            "containers-not-started",
-            f"containers {names}",
-            "they do not run: when Docker started them, the driver did not answer",
-            fix=command
-            if facts.installation.daemon_pid is not None
-            else f"{start_daemon(facts)} sleep 5; {command}"
-            if facts.installation.units is None
-            else f"{start_daemon(facts)} && {command}",
         )

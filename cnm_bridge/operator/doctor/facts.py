@@ -81,7 +81,6 @@ class EngineFacts:
         silence: Why it did not answer.
         is_rootless: Whether it runs in a user namespace.
         networks: Its networks of our driver.
-        unstarted: The containers whose last start failed because the driver did not answer.
     """
 
     address: str
@@ -89,7 +88,6 @@ class EngineFacts:
     silence: str = ""
     is_rootless: bool = False
     networks: Sequence[DockerNetwork] = ()
-    unstarted: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

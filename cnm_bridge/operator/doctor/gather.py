@@ -3,7 +3,6 @@
 """Reads all facts."""
 
 import os
-import re
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -95,8 +94,6 @@ async def _gather_engine(settings: Settings, lists: Collection[str]) -> tuple[En
         ids = await engine.network_ids(settings.driver_name)
         found_networks = [network for one in ids if (network := await engine.find_network(one)) is not None]
         containers = await engine.containers()
-        names = {network.name for network in found_networks}
-        errors = await engine.start_errors(frozenset(names.union(ids))) if ids else {}
     except EngineUnavailable as exc:
         silent = EngineFacts(address=settings.docker_host, silence=str(exc))
         return silent, ()
@@ -105,19 +102,8 @@ async def _gather_engine(settings: Settings, lists: Collection[str]) -> tuple[En
         version=found.version,
         is_rootless=found.is_rootless,
         networks=tuple(_docker_network(network, lists) for network in found_networks),
-        unstarted=tuple(sorted(name for name, error in errors.items() if _is_of_silence(error, settings))),
     )
     return facts, containers
-
-
-def _is_of_silence(error: str, settings: Settings) -> bool:
-    """Return whether a container did not start because the driver did not answer.
-
-    The texts are those of Go's HTTP client (`Post "http://…/NetworkDriver.CreateEndpoint": dial unix …: connect: …`),
-    and of dockerd if there is no socket or spec file (`plugin "cni-bridge" not found`).
-    """
-    name = re.escape(settings.driver_name)
-    return re.search(rf'/NetworkDriver\.\w+": |plugin "?{name}"? not found', error) is not None
 
 
 def _docker_network(network: EngineNetwork, lists: Collection[str]) -> DockerNetwork:

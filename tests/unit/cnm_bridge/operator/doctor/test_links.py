@@ -80,16 +80,6 @@ def test_stale_reservations() -> None:
     assert finding.fix == "rm /x/10.22.0.2 /x/10.22.0.3"
 
 
-def test_containers_that_did_not_start() -> None:
-    """The daemon is started first if it does not run."""
-    facts = replace(HEALTHY, engine=replace(HEALTHY.engine, unstarted=("db", "web")))
-    assert only(facts).fix == "docker start db web"
-    stopped = replace(facts, installation=replace(HEALTHY.installation, daemon_pid=None))
-    fixes = {finding.code: finding.fix for finding in Report.of(stopped).findings}
-    start = "systemctl start cni-bridge.socket cni-bridge.service"
-    assert fixes == {"daemon-stopped": start, "containers-not-started": f"{start} && docker start db web"}
-
-
 def test_a_rule_goes_where_forward_leads() -> None:
     """A chain DOCKER-USER that is left from another backend has no effect."""
     left = (":FORWARD DROP [0:0]", ":DOCKER-USER - [0:0]")
