@@ -29,8 +29,8 @@ from typing import Final
 from cni_invoker.execution.process_table import command_of, environment_of, start_of
 from cni_invoker.messages import log_event
 
-VARIABLE: Final = "CNI_INVOKER_EXECUTION"
-"""The variable with the name of a plugin's file."""
+VARIABLE: Final = "INVOKED_EXECUTION"
+"""The variable with the name of a plugin's file; those that begin with `CNI_` are the specification's."""
 ALL_CONTAINERS: Final = "*"
 """Stands for the container ID of a GC: it deletes whatever its runtime did not list as valid, so no ADD of a later
 runtime may run beside it."""

@@ -26,7 +26,7 @@ def test_a_file_exists_while_its_plugin_runs(tmp_path: Path) -> None:
     assert find_running(tmp_path / "running") == ()
     with RunningPlugins(tmp_path / "running").keep("a1", "ADD", "a plugin") as kept:
         (found,) = find_running(tmp_path / "running")
-        assert kept.environment == {"CNI_INVOKER_EXECUTION": found.file.name}
+        assert kept.environment == {"INVOKED_EXECUTION": found.file.name}
         assert (found.plugin, found.verb, found.container_id) == ("a plugin", "ADD", "a1")
         assert 0 <= found.age_s < 60
         assert find_abandoned(tmp_path / "running", None) == ()

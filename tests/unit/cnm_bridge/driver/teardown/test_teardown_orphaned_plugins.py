@@ -25,7 +25,7 @@ def start_plugin(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     """Start a process that looks like a plugin for the first endpoint, whose runtime no longer runs."""
     process = subprocess.Popen(
         [sys.executable, "-c", "import signal; signal.pause()"],
-        env={"CNI_INVOKER_EXECUTION": "1-0-0"},
+        env={"INVOKED_EXECUTION": "1-0-0"},
         start_new_session=True,
     )
     (tmp_path / "1-0-0").write_text(f"{ONE} ADD bridge\n")
