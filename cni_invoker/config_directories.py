@@ -99,17 +99,6 @@ class ConfigurationIndex:
             raise self._not_found(name)
         return found
 
-    def default(self, name: str | None = None) -> NetworkConfigurationList:
-        """Return the list of a host's default network: that of a name, or the first one in order of precedence.
-
-        Raises:
-            ConfigurationNotFound: There is none.
-        """
-        if name is not None:
-            return self.find(name)
-        self.require_any()
-        return next(iter(self._chosen.values()))
-
     def require_any(self) -> None:
         """Raise `ConfigurationNotFound` if there is no configuration at all."""
         if not self._chosen:

@@ -9,9 +9,7 @@ read them, and this runtime does not (`known_plugins.py`).
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Final
 
@@ -197,7 +195,7 @@ async def _look(runtime: Runtime, found: PluginFinding, offered: Sequence[str]) 
     try:
         path = runtime.find_plugin(found.type) if is_own else runtime.find_executable(found.type)
     except PluginNotFound as exc:
-        return _unusable(found, f"{exc.where}{_hint(exc, found.user)}")
+        return _unusable(found, f"{exc.where}{_hint(exc)}")
     except CniError as exc:
         return _unusable(found, str(exc))
     found = replace(found, path=path, in_process=path is None)
@@ -235,15 +233,8 @@ def _unusable(found: PluginFinding, reason: str) -> PluginFinding:
     return _warn(found, f"{reason} (right if {found.user} does not execute it; otherwise ADD will fail)")
 
 
-def _hint(missing: PluginNotFound, user: str) -> str:
-    """Return a hint about a missing plugin that the plugin `user` names."""
+def _hint(missing: PluginNotFound) -> str:
     if missing.not_executable:
         return "; make it executable (chmod +x), or see that its file system is not mounted noexec"
-    if missing.plugin in _REFERENCE_PLUGINS:
-        return "; it is one of the CNI project's own (Debian: containernetworking-plugins)"
-    known = set(_REFERENCE_PLUGINS)
-    for directory in missing.directories:
-        with suppress(OSError):  # a directory may be searchable but not readable
-            known.update(path.name for path in directory.iterdir())
-    near = get_close_matches(missing.plugin, known - {user}, n=1, cutoff=0.7)
-    return f"; did you mean {near[0]!r}?" if near else ""
+    is_reference = missing.plugin in _REFERENCE_PLUGINS
+    return "; it is one of the CNI project's own (Debian: containernetworking-plugins)" if is_reference else ""

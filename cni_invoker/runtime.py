@@ -7,7 +7,7 @@ what DEL will need (the list and the attachment) before ADD, and stores the resu
 
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -25,7 +25,7 @@ from cni_invoker.documents.lists import NetworkConfigurationList, PluginConfigur
 from cni_invoker.documents.request import Request, Requests
 from cni_invoker.documents.results import Result, parse_result
 from cni_invoker.documents.versions import Verb, VersionInfo, is_at_least, require_supported
-from cni_invoker.errors import CniError, GcFailed, PluginNotFound
+from cni_invoker.errors import CniError, GcFailed
 from cni_invoker.execution.executor import ExecutionObserver, Executor, Slot
 from cni_invoker.execution.first_iptables_use import FirstIptablesUse
 from cni_invoker.execution.in_process import Answer
@@ -89,25 +89,6 @@ class Runtime:
         self._locks = TaskLocks()
         self._limits = limits
 
-    def find_plugins(self, network: NetworkConfigurationList) -> tuple[Path, ...]:
-        """Return the executables of the plugins of `network`, each followed by its IPAM plugin's if there is one.
-
-        Plugins that run in this process are left out. A missing IPAM plugin is not an error: the plugin decides what
-        `ipam.type` means.
-
-        Raises:
-            PluginNotFound: A plugin of the list is missing.
-            VersionUnsupported: This runtime does not support the list's CNI version.
-        """
-        require_supported(network.cni_version)
-        found = []
-        for plugin in network.plugins:
-            found.append(self._executor.find(plugin.type))
-            if plugin.ipam_type is not None:
-                with suppress(PluginNotFound):
-                    found.append(self._executor.find(plugin.ipam_type))
-        return tuple(path for path in found if path is not None)
-
     def find_plugin(self, plugin_type: str) -> Path | None:
         """Return the executable of a plugin; None if it runs in this process.
 
@@ -123,6 +104,12 @@ class Runtime:
             PluginNotFound: No plugin directory has it.
         """
         return self._executor.find_executable(plugin_type)
+
+    def _require_plugins(self, network: NetworkConfigurationList) -> None:
+        """Raise `PluginNotFound` or `VersionUnsupported` if no plugin of `network` could run."""
+        require_supported(network.cni_version)
+        for plugin in network.plugins:
+            self._executor.find(plugin.type)
 
     async def version(self, plugin_type: str) -> VersionInfo:
         """Return the CNI versions that a plugin supports (CNI SPEC §3 "VERSION").
@@ -173,7 +160,7 @@ class Runtime:
             PluginNotFound, VersionUnsupported, InvalidParameter, NetworkBusy: Nothing has been executed.
             PluginNotStarted, PluginFailed, PluginTimeout, BadResult: One plugin failed; those after it have not run.
         """
-        self.find_plugins(network)
+        self._require_plugins(network)
         check_netns(attachment.netns, is_needed=True)
         check_arguments(attachment.args)
         async with self._locks.hold(network.name, attachment.container_id, wait_s=self._limits.wait_s):
@@ -333,7 +320,7 @@ class Runtime:
             VersionUnsupported: This runtime does not support it.
             PluginNotFound, PluginNotStarted, PluginTimeout: One plugin failed; those after it have not run.
         """
-        self.find_plugins(network)
+        self._require_plugins(network)
         if not is_at_least(network.cni_version, Verb.STATUS.since):
             return
         for plugin in network.plugins:

@@ -188,14 +188,6 @@ class CachedRuntime:
             result = Result.from_document(cached.result)
             await self._runtime.check(stored, attachment_of_add(cached, result, attachment), result)
 
-    async def check_cached(self, cached: CachedAttachment) -> None:
-        """Ask the plugins whether an attachment is as ADD left it, with only its cached record, which is read again.
-
-        Raises:
-            CniError: As `check`.
-        """
-        await self.check(cached.configuration, cached.attachment)
-
     async def delete(self, network: NetworkConfigurationList, attachment: Attachment, *, force: bool = False) -> None:
         """Delete a container from a network and remove the attachment from the cache.
 

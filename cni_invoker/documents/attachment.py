@@ -117,7 +117,6 @@ def freeze_keys(keys: Iterable[object]) -> tuple[AttachmentKey, ...]:
     frozen: dict[AttachmentKey, None] = {}
     for key in keys:
         if not isinstance(key, AttachmentKey):
-            hint = "; that of an Attachment is its `key`" if isinstance(key, Attachment) else ""
-            raise TypeError(f"each valid attachment must be given as its AttachmentKey, not as {key!r}{hint}")
+            raise TypeError(f"each valid attachment must be given as its AttachmentKey (its `key`), not as {key!r}")
         frozen[key] = None
     return tuple(frozen)

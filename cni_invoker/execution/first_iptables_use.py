@@ -11,14 +11,14 @@ its own first ADD under it.
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from ipaddress import ip_interface
+import re
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Final
 
 from cni_invoker.documents.attachment import Attachment
-from cni_invoker.documents.jsontypes import JsonValue
+from cni_invoker.documents.jsontypes import find_object, render_json
 from cni_invoker.documents.lists import PluginConfiguration
 from cni_invoker.documents.results import Result
 from cni_invoker.locks import Slots, take_file_lock
@@ -131,26 +131,13 @@ def _families_of(result: Result | None) -> frozenset[int | str]:
 
 def _families_to_come(plugin: PluginConfiguration, attachment: Attachment) -> frozenset[int | str]:
     """Return the families of the addresses that IPAM will assign, or the plugin's name if only IPAM knows them."""
-    asked: tuple[JsonValue, ...] = tuple(attachment.capability_args.get(key) for key in ("ips", "ipRanges"))
+    ipam = {key: value for key, value in (find_object(plugin.document, "ipam") or {}).items() if key != "routes"}
+    asked = [attachment.capability_args.get(key) for key in ("ips", "ipRanges")]
     arguments = [value for key, value in attachment.args if key == "IP"]
-    found = frozenset(_versions([plugin.document.get("ipam"), {"address": [*asked, *arguments]}]))
+    text = render_json([ipam, asked, arguments]).decode()
+    found = frozenset(version for version, address in _ADDRESSES.items() if address.search(text))
     return found or frozenset({f"of {plugin.ipam_type}"})
 
 
-_ADDRESSES: Final = frozenset({"address", "addresses", "ipRanges", "ranges", "subnet"})
-"""Keys under which host-local and static have the addresses that they assign."""
-
-
-def _versions(value: JsonValue) -> Iterator[int]:
-    """Yield the IP version of every address in a value that its keys mark as assignable."""
-    match value:
-        case str():
-            for text in value.split(","):  # CNI_ARGS may have several
-                with suppress(ValueError):
-                    yield ip_interface(text.strip()).version
-        case Mapping():
-            for key in _ADDRESSES & value.keys():
-                yield from _versions(value[key])
-        case Sequence():
-            for inner in value:
-                yield from _versions(inner)
+_ADDRESSES: Final = {4: re.compile(r"\d\.\d+\.\d+\.\d"), 6: re.compile(r"[0-9a-fA-F]::?[0-9a-fA-F/]")}
+"""How the addresses of a family are recognized."""

@@ -48,11 +48,11 @@ def test_a_check_of_the_record_alone(opened: CachedRuntime, plugins: FakePlugins
     """It needs neither the list nor the arguments."""
     asyncio.run(opened.add(THREE, ATTACHMENT))
     (cached,) = asyncio.run(opened.attachments())
-    asyncio.run(opened.check_cached(cached))
+    asyncio.run(opened.check(cached.configuration, cached.attachment))
     assert [verb for _, verb in without_version(plugins)[-3:]] == ["CHECK"] * 3
     asyncio.run(opened.delete_cached(cached))
     with pytest.raises(NotAttached):
-        asyncio.run(opened.check_cached(cached))
+        asyncio.run(opened.check(cached.configuration, cached.attachment))
 
 
 def test_a_result_cannot_be_changed() -> None:

@@ -70,7 +70,7 @@ async def test_every_missing_plugin_is_reported(plugins: FakePlugins) -> None:
     assert report.cni_version is None
     assert report.all_problems == (
         f"host-local (ipam): {where}{own}",
-        f"flanel: {where}; did you mean 'flannel'?",
+        f"flanel: {where}",
         f"portmap: found but not executable: {plugins.directory}/portmap{no_mode}",
         f"own: {where}",
     )
@@ -145,18 +145,6 @@ async def test_incompatible_versions_are_reported(plugins: FakePlugins) -> None:
     (problem,) = report.problems
     assert "plugin portmap supports 0.3.1" in problem
     assert report.cni_version is None
-
-
-async def test_a_plugin_directory_that_cannot_be_listed_gives_no_suggestions(
-    plugins: FakePlugins, tmp_path: Path
-) -> None:
-    """A missing plugin is reported with suggestions from the other directories; no OSError is raised."""
-    unlistable = tmp_path / ("x" * 300)  # the kernel refuses the name, to root as well
-    report = await run_preflight(
-        Runtime([unlistable, tmp_path / "gone", plugins.directory], LIMITS), network({"type": "flanel"})
-    )
-    (problem,) = report.all_problems
-    assert problem.endswith("; did you mean 'flannel'?")
 
 
 @pytest.mark.parametrize(

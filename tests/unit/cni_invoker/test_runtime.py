@@ -19,7 +19,6 @@ from cni_invoker.errors import (
     PluginNotFound,
     PluginTimeout,
     VerbUnsupported,
-    VersionUnsupported,
 )
 from tests.plugins import FakePlugins
 from tests.unit.cni_invoker.runtime_scene import (
@@ -208,21 +207,6 @@ async def test_status_of_a_plugin_that_cannot_run(plugins: FakePlugins, runtime:
         await runtime.status(THREE)
     assert caught.value.code == 3
     assert ("second", "STATUS") not in plugins.calls
-
-
-def test_find_plugins_returns_all_executables(plugins: FakePlugins, runtime: Runtime) -> None:
-    """IPAM plugins are included if they exist; nothing is executed."""
-    ipam = plugins.install("host-local")
-    wanted = network({"type": "first", "ipam": {"type": "host-local"}}, {"type": "second"})
-    assert runtime.find_plugins(wanted) == (plugins.directory / "first", ipam, plugins.directory / "second")
-    assert plugins.calls == ()
-    ipam.unlink()
-    assert runtime.find_plugins(wanted) == (plugins.directory / "first", plugins.directory / "second")
-    (plugins.directory / "second").unlink()
-    with pytest.raises(PluginNotFound, match='"second"'):
-        runtime.find_plugins(wanted)
-    with pytest.raises(VersionUnsupported):
-        runtime.find_plugins(replace(wanted, cni_version="1.2.3"))
 
 
 async def test_a_relative_plugin_directory_is_made_absolute(
