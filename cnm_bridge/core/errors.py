@@ -7,6 +7,7 @@ BridgeError
 ├── BadRequest            the request is malformed
 ├── BadOption             an option is unknown or malformed
 ├── Refused               the request is valid, but not possible; the text says why and what to do
+│   ├── UnknownName       nothing has the name that an operator gave
 │   └── CannotPublish     this network cannot publish the ports of a container
 ├── Interrupted           a later call has interrupted this one
 └── EngineUnavailable     the Docker Engine API does not answer
@@ -19,10 +20,17 @@ plugin's own message. Only `cnm_bridge.server.api.rpc` turns errors into replies
 """
 
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 from typing import Final
 
 from cni_invoker import CniError, ErrorCode
+
+
+def did_you_mean(name: str, known: Iterable[str], otherwise: str = "") -> str:
+    """Return `did you mean X?` with the known name that is most like a wrong one, or `otherwise` if none is."""
+    from difflib import get_close_matches  # noqa: PLC0415 - only an error needs it
+
+    near = get_close_matches(name, [*known], n=1, cutoff=0.5)
+    return f"did you mean {near[0]}?" if near else otherwise
 
 
 class BridgeError(Exception):
@@ -44,9 +52,8 @@ class BadOption(BridgeError):
     def unknown(cls, option: str, known: Iterable[str]) -> "BadOption":
         """Return the error for an unknown option, with the most similar known one."""
         names = sorted(known)
-        near = get_close_matches(option, names, n=1, cutoff=0.5)
-        hint = f"did you mean {near[0]}?" if near else f"known options: {', '.join(names) or 'none'}"
-        return cls(option, f"unknown to cni-bridge; {hint}")
+        known_ones = f"known options: {', '.join(names) or 'none'}"
+        return cls(option, f"unknown to cni-bridge; {did_you_mean(option, names, known_ones)}")
 
 
 class Refused(BridgeError):

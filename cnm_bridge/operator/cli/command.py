@@ -8,7 +8,6 @@ Nothing of a help is cut.
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from difflib import get_close_matches
 from enum import IntEnum
 from functools import wraps
 from typing import Any, Final
@@ -95,6 +94,8 @@ class Command(click.Command):
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as exc:
+            from difflib import get_close_matches  # noqa: PLC0415 - only an error needs it
+
             near = get_close_matches(exc.option_name, exc.possibilities or (), n=1)
             raise click.NoSuchOption(exc.option_name, exc.message, near, exc.ctx) from exc
 

@@ -8,7 +8,6 @@ The engine is asked by the command, not by the daemon. Without an answer only na
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from http import HTTPStatus
 from typing import Final, Self
 
@@ -25,7 +24,7 @@ from cni_bridge_spec import (
     get_strings,
     parse_json,
 )
-from cnm_bridge.core.errors import EngineUnavailable, UnknownName
+from cnm_bridge.core.errors import EngineUnavailable, UnknownName, did_you_mean
 from cnm_bridge.operator.cli.admin_client import AdminClient
 from cnm_bridge.operator.cli.http_client import ask_server
 from cnm_bridge.operator.cli.output import SHORT
@@ -143,8 +142,7 @@ class Inventory:
             return found[0]
         if found:
             raise UnknownName(f"network {name} is ambiguous: {', '.join(found)}")
-        near = get_close_matches(name, networks.values(), n=1, cutoff=0.5)
-        hint = f"did you mean {near[0]}?" if near else "`cni-bridge ls --networks` shows all"
+        hint = did_you_mean(name, networks.values(), "`cni-bridge ls --networks` shows all")
         raise UnknownName(f"no network {name} of cni-bridge; {hint}")
 
     def with_container(self, endpoint: JsonObject) -> JsonObject:
@@ -210,14 +208,10 @@ class Inventory:
         if name in self.networks.values():
             return f"{name} is a network, not a container; `cni-bridge ls {name}` shows the containers on it"
         names = {container.name for container in self.containers.values()}
-        near = get_close_matches(name, names, n=1, cutoff=0.5)
-        if near:
-            hint = f"did you mean {near[0]}?"
-        elif self.notes:
-            hint = "names are not known, because the engine does not answer; an ID or an address is found"
-        else:
-            hint = "`cni-bridge ls` shows all endpoints"
-        return f"no container, address or ID {name} on a network of cni-bridge; {hint}"
+        others = "`cni-bridge ls` shows all endpoints"
+        if self.notes:
+            others = "names are not known, because the engine does not answer; an ID or an address is found"
+        return f"no container, address or ID {name} on a network of cni-bridge; {did_you_mean(name, names, others)}"
 
 
 def _without_endpoint(container: Container) -> str:

@@ -7,12 +7,12 @@ Each text says what is in the way, where it is, and what to do.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from ipaddress import IPv4Network, IPv6Network, ip_interface
 from pathlib import Path
 from typing import Final
 
 from cni_invoker import NetworkConfigurationList
+from cnm_bridge.core.errors import did_you_mean
 from cnm_bridge.core.lists.address_ranges import AddressRange, find_ranges, overlap
 from cnm_bridge.core.lists.plugin_needs import bridges
 from cnm_bridge.core.planning.addressing import static_addresses
@@ -92,8 +92,7 @@ def _find_parent(wanted: WantedNetwork, host: HostFacts) -> Iterator[str]:
     name = wanted.parent or ""
     parent = host.links.get(name)
     if parent is None:
-        near = get_close_matches(name, host.links, n=1)
-        hint = f"did you mean {near[0]}?" if near else "`ip link` shows all"
+        hint = did_you_mean(name, host.links, "`ip link` shows all")
         yield f"this host has no link {name} for --parent; {hint}"
     elif wanted.mtu is not None and wanted.mtu > parent.mtu:
         yield f"--mtu {wanted.mtu} is more than the MTU of {name}, {parent.mtu}; give at most that"

@@ -7,7 +7,6 @@ import shutil
 import signal
 import socket
 from collections.abc import Callable
-from difflib import get_close_matches
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
@@ -17,7 +16,7 @@ import click
 from cni_bridge_spec import get_strings
 from cni_invoker import CniError, ConfigurationDirectories
 from cni_invoker.cli.echo import echo, printable
-from cnm_bridge.core.errors import Refused, UnknownName
+from cnm_bridge.core.errors import Refused, UnknownName, did_you_mean
 from cnm_bridge.core.lists.guard import RESPONDER, is_guard, with_guard
 from cnm_bridge.core.options.egress_options import parse_egress
 from cnm_bridge.core.settings import Settings
@@ -127,8 +126,7 @@ def _examine(docker: DockerCommand, settings: Settings, network: str) -> tuple[s
         listed = docker.run("network", "ls", "--format", "{{.Name}}")
         if not listed.succeeded:
             raise Refused(f"docker network ls: {listed.error}")
-        near = get_close_matches(network, set(listed.output.split()) - _NOT_TESTED, n=1)
-        hint = f"did you mean {near[0]}?" if near else "`docker network ls` shows all"
+        hint = did_you_mean(network, set(listed.output.split()) - _NOT_TESTED, "`docker network ls` shows all")
         raise UnknownName(f"Docker has no network {network}; {hint}")
     document = json.loads(shown.output)[0]
     if document["Driver"] != settings.driver_name:

@@ -11,7 +11,6 @@ from typing import Final
 import click
 
 from cnm_bridge.core.errors import Refused
-from cnm_bridge.system.sockets import parse_address
 
 
 class _NotEmpty(click.Path):
@@ -81,4 +80,6 @@ def check_engine_address(value: str) -> None:
 def check_metrics_address(value: str) -> None:
     """Refuse an address for metrics that is not an IP address with a port; it may be empty."""
     if value:
+        from cnm_bridge.system.sockets import parse_address  # noqa: PLC0415 - most daemons serve none
+
         parse_address(value)
