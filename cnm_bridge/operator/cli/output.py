@@ -262,8 +262,9 @@ def _total(widths: Collection[int]) -> int:
 
 
 def count(number: int, noun: str) -> str:
-    """Return a number of things in words, e.g. `1 endpoint`, `2 endpoints` or `2 addresses`."""
-    return f"{number} {noun}{'' if number == 1 else 'es' if noun.endswith('s') else 's'}"
+    """Return a number of things in words, e.g. `1 endpoint`, `2 endpoints`, `2 addresses` or `2 memories`."""
+    several = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}{'es' if noun.endswith('s') else 's'}"
+    return f"{number} {noun if number == 1 else several}"
 
 
 def changed_text(network: JsonObject) -> str:
