@@ -200,7 +200,7 @@ deb: deb-packages ## release: the Debian package for this machine, into dist (ro
 	@$(MAKE) --no-print-directory wheels
 	packaging/build-deb
 
-install: deb ## use: the Debian package, and Docker and plugins if missing (root)
+install: ## use: the Debian package, and Docker and plugins if missing (root)
 	@packaging/install-deb
 
 debs: wheels # the package for each release that it is made for

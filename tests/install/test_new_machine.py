@@ -30,6 +30,8 @@ NEW: Final = ("systemd", "systemd-sysv", "dbus", "ca-certificates")
 CHECKOUT: Final = "/root/cni-bridge"
 CERTIFICATES: Final = "/etc/ssl/certs/ca-certificates.crt"
 MOST_COMMANDS: Final = 6
+MOST_LINES: Final = 60
+"""Of the installation, with what apt prints about `make`."""
 APPLETS: Final = ("hostname", "httpd", "ping", "sh", "wget")
 
 
@@ -56,7 +58,10 @@ def test_the_readme(machine: Machine) -> None:
     )
     assert len("".join((install, *rest)).splitlines()) <= MOST_COMMANDS
 
-    paste(machine, install)
+    lines = paste(machine, install).splitlines()
+    assert len(lines) <= MOST_LINES
+    assert lines[-1] == "cni-bridge runs; next: cni-bridge network create blue --subnet 10.22.0.0/16"
+    assert machine.run("which", "g++", "dh", check=False).stdout == ""
     assert machine.run("cni-bridge", "status").stdout.startswith("fine: the Docker Engine answers")
     import_image(machine)
     create, run, reach = rest
