@@ -10,8 +10,8 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_no_del_is_lost() -> None:
-    """After each of 200 runs with SIGKILL and faults everything is recorded or gone; `make interrupted` plays more."""
-    command = (sys.executable, "-m", "tests.interrupted", "--runs", "200", "--seed", "2026")
+    """After each of 100 runs with SIGKILL and faults everything is recorded or gone; `make interrupted` plays more."""
+    command = (sys.executable, "-m", "tests.interrupted", "--runs", "100", "--seed", "2026")
     played = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert played.returncode == 0, played.stdout + played.stderr
     assert played.stdout.count(": killed\n") == 6  # with each fault, and without any
