@@ -3,20 +3,23 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """A plugin that behaves like Calico's `calico` and `calico-ipam` without Kubernetes, and like its agent felix.
 
-* It needs the file `nodename`, for ADD and for DEL, and supports CNI versions up to 1.0.0.
-* `calico-ipam` gives an address with the prefix of its block, and `calico` makes a /32 of it, with a default route via
-  169.254.1.1. The host's end of the link is called `cali…`, and answers ARP for all addresses.
+* `calico` needs the file `nodename`, for ADD and for DEL; without it `calico-ipam` takes the host's name, of which the
+  datastore has no node. Both support CNI versions up to 1.0.0.
+* `calico-ipam` gives an address with the prefix of its block, and a route to the block; `calico` makes it a /32, with
+  a default route via 169.254.1.1. The host's end of the link is called `cali` and eleven characters of the container
+  ID, and answers ARP for all addresses. A link that has this name is removed first.
+* If the datastore has an endpoint of the container, ADD makes no link, and its result is that endpoint.
 * felix keeps a permanent neighbour entry with the MAC that the link had in ADD.
 * Labels come only from `args["org.apache.mesos"].network_info.labels.labels`.
 * With a pod's name and namespace in CNI_ARGS, it asks Kubernetes, which is not there.
 
-What the datastore would have is in `/run/calico`: a file for each endpoint and for each address.
+So does Calico 3.32.1. What the datastore would have is in `/run/calico`: a file for each endpoint and for each address.
 """
 
-import hashlib
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -40,15 +43,18 @@ def main() -> None:
     conf = json.load(sys.stdin)
     if conf["cniVersion"] not in VERSIONS:
         fail(f"version {conf['cniVersion']} is not supported")
-    if not NODENAME.exists():
+    is_ipam = "ipam" in Path(sys.argv[0]).name
+    if not is_ipam and not NODENAME.exists():
         fail(f"stat {NODENAME}: no such file or directory: check that the calico/node container is running")
-    calls = {"ADD": (allocate, add), "DEL": (release, delete)}
+    calls = {"ADD": (add, allocate), "DEL": (delete, release)}
     if verb in calls:
-        calls[verb]["ipam" not in Path(sys.argv[0]).name](conf)
+        calls[verb][is_ipam](conf)
 
 
 def allocate(conf: Json) -> None:
     """Give the lowest free address of the block, or that of CNI_ARGS, to the handle of this container."""
+    if not NODENAME.exists():
+        fail(f"resource does not exist: Node({socket.gethostname()}) with error: <nil>")
     ADDRESSES.mkdir(exist_ok=True)
     wanted = arguments().get("IP")
     for number in range(1, 63):
@@ -60,7 +66,8 @@ def allocate(conf: Json) -> None:
                 file.write(handle(conf))
         except FileExistsError:
             continue
-        answer({"cniVersion": conf["cniVersion"], "ips": [{"version": "4", "address": address}]})
+        ips = [{"version": "4", "address": address}]
+        answer({"cniVersion": conf["cniVersion"], "ips": ips, "routes": [{"dst": BLOCK.format(0)}]})
         return
     fail(f"no address is free for {wanted or 'this container'}")
 
@@ -76,10 +83,14 @@ def add(conf: Json) -> None:
     """Make the link and the endpoint."""
     if {"K8S_POD_NAME", "K8S_POD_NAMESPACE"} <= arguments().keys():
         fail("unable to load in-cluster configuration, KUBERNETES_SERVICE_HOST must be defined")
+    if (existing := endpoint_file(conf)).exists():
+        answer(json.loads(existing.read_text())["result"])
+        return
     result = json.loads(delegate(conf))
     address = result["ips"][0]["address"].partition("/")[0]
     ifname, netns, host = os.environ["CNI_IFNAME"], os.environ["CNI_NETNS"], host_link()
     inside = ("nsenter", f"--net={netns}")
+    subprocess.run(("ip", "link", "delete", host), check=False, capture_output=True)
     run(*inside, "ip", "link", "add", ifname, "type", "veth", "peer", host, "netns", str(os.getpid()))
     run(*inside, "ip", "link", "set", ifname, "up")
     run("ip", "link", "set", host, "address", "ee:ee:ee:ee:ee:ee", "up")
@@ -91,12 +102,14 @@ def add(conf: Json) -> None:
     run("ip", "route", "add", f"{address}/32", "dev", host)
     run("ip", "neighbour", "replace", address, "lladdr", shown["address"], "dev", host, "nud", "permanent")
     mesos = conf.get("args", {}).get("org.apache.mesos", {}).get("network_info", {})
-    endpoint = {"mac": shown["address"], "labels": mesos.get("labels", {}).get("labels", [])}
-    ENDPOINTS.mkdir(exist_ok=True)
-    endpoint_file(conf).write_text(json.dumps({**endpoint, "host": host, "cni.labels": "cni" in conf.get("args", {})}))
+    endpoint = {"mac": shown["address"], "labels": mesos.get("labels", {}).get("labels", []), "host": host}
     version = {"version": "4"} if conf["cniVersion"].startswith("0.") else {}
-    ips = [{**version, "address": f"{address}/32", "interface": 0}]
-    answer({"cniVersion": conf["cniVersion"], "interfaces": [{"name": host}], "ips": ips})
+    ips = [{**version, "address": f"{address}/32", "interface": 1}]
+    links = [{"name": host}, {"name": ifname, "mac": shown["address"], "sandbox": netns}]
+    made = {"cniVersion": conf["cniVersion"], "interfaces": links, "ips": ips, "routes": result["routes"]}
+    ENDPOINTS.mkdir(exist_ok=True)
+    existing.write_text(json.dumps({**endpoint, "result": made}))
+    answer(made)
 
 
 def delete(conf: Json) -> None:
@@ -123,7 +136,7 @@ def answer(document: Json) -> None:
 
 def host_link() -> str:
     """Return the name of the host's end, made of the container ID."""
-    return f"cali{hashlib.sha256(os.environ['CNI_CONTAINERID'].encode()).hexdigest()[:11]}"
+    return f"cali{os.environ['CNI_CONTAINERID'][:11]}"
 
 
 def endpoint_file(conf: Json) -> Path:

@@ -105,11 +105,11 @@ def test_a_chosen_address(scene: Scene) -> None:
 
 @pytest.mark.long
 def test_the_agent_is_not_there(scene: Scene) -> None:
-    """Without `nodename` a container is refused with the plugin's text, and a DEL is done when it is back."""
+    """Without `nodename` a container is refused with a plugin's text, and a DEL is done when it is back."""
     network = make_network(scene, "sandbox")
     container = scene.run(network)
     scene.lab.remove(_NODENAME)
-    assert "check that the calico/node container is running" in scene.run_refusal(network)
+    assert "resource does not exist: Node(" in scene.run_refusal(network)
     scene.lab.docker("rm", "--force", container.name)
     assert stored(scene, "endpoints")
     scene.lab.write(_NODENAME, "node1")
