@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from ipaddress import IPv4Address, IPv6Address
 
 from cni_bridge_state.address_records import AddressId, AddressPoolRecord, AddressRecord, PoolId
-from cni_bridge_state.damaged_records import DamagedRecord
 from cni_bridge_state.db import Database
+from cni_bridge_state.errors import RecordDamaged
 from cni_bridge_state.phases import ADDRESS_TRANSITIONS, AddressPhase, refuse_step
 from cni_bridge_state.table import Table
 
@@ -33,7 +33,7 @@ class AddressStore:
         )
         self._by_pool = self._addresses.index(lambda record: (record.pool,))
 
-    def load(self) -> Iterator[DamagedRecord]:
+    def load(self) -> Iterator[RecordDamaged]:
         """Parse the content of the database; yield what is damaged."""
         yield from self._pools.load()
         yield from self._addresses.load()

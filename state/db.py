@@ -20,7 +20,7 @@ import asyncio
 import shutil
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from dataclasses import replace as with_changes
@@ -29,8 +29,8 @@ from typing import Final, Self
 
 import plyvel
 
-from cni_bridge_state.directory import Damage, finish_replacement, lock_directory, replace, unlock
-from cni_bridge_state.errors import StateUnusable
+from cni_bridge_state.directory import Damage, copy_aside, finish_replacement, lock_directory, replace, unlock
+from cni_bridge_state.errors import RecordDamaged, StateUnusable
 
 _FILES: Final = "leveldb"
 _FIRST_MANIFEST: Final = "MANIFEST-000001"
@@ -109,6 +109,23 @@ class Database:
         with self._memory:
             entries = [(key, value) for key, value in self._values.items() if key.startswith(prefix)]
         return tuple(sorted(entries))
+
+    def set_aside(self, damaged: Sequence[RecordDamaged]) -> tuple[Damage, ...]:
+        """Remove damaged records, after copying the files that have them; return a finding for each.
+
+        Raises:
+            StateUnusable: The files cannot be copied or written; no record has been removed.
+        """
+        if not damaged:
+            return ()
+        self._db.close()  # or LevelDB might remove files meanwhile
+        self._is_sound = False
+        try:
+            copy = copy_aside(self.path, _FILES)
+        except OSError as exc:
+            raise StateUnusable(self.path, "set damaged records aside from", exc) from exc
+        self.write_now(dict.fromkeys(error.key for error in damaged))
+        return tuple(Damage(what=f"record {_shown(error.key)}: {error.reason}", lost=1, copy=copy) for error in damaged)
 
     async def write(
         self,
@@ -298,6 +315,11 @@ def _put(db: "plyvel.DB", changes: Mapping[str, bytes | None], *, sync: bool = T
                 batch.delete(encoded)
             else:
                 batch.put(encoded, value)
+
+
+def _shown(key: str) -> str:
+    """Return a key as text; bytes that are not UTF-8, which a repair may bring, as escapes."""
+    return key.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 def _text(error: Exception) -> str:

@@ -8,8 +8,7 @@
 | `leveldb`                   | the database                                                              |
 | `leveldb.unfinished`        | a new database that is being written; worthless after a crash             |
 | `leveldb.next`              | a complete new database; becomes `leveldb` once that has been moved aside |
-| `leveldb.damaged-TIME`      | a damaged database; the newest five are kept                              |
-| `damaged-records-TIME.json` | damaged records; likewise                                                 |
+| `leveldb.damaged-TIME`      | a damaged database, or one with damaged records; the newest five are kept |
 """
 
 import fcntl
@@ -79,12 +78,28 @@ def replace(directory: Path, name: str, write: Callable[[Path], None]) -> Path:
         shutil.rmtree(unfinished, ignore_errors=True)
         raise
     unfinished.rename(following)
-    sync_directory(directory)
-    prefix = f"{name}.damaged"
-    aside = copy_path(directory, prefix)
+    _sync_directory(directory)
+    aside = _copy_path(directory, name)
     (directory / name).rename(aside)
     finish_replacement(directory, name)
-    remove_old_copies(directory, prefix)
+    _remove_old_copies(directory, name)
+    return aside
+
+
+def copy_aside(directory: Path, name: str) -> Path:
+    """Copy `name`, and return the path of the copy, which is on disk then.
+
+    Raises:
+        OSError: It cannot be read, or written.
+    """
+    aside = _copy_path(directory, name)
+    try:
+        shutil.copytree(directory / name, aside)
+    except BaseException:
+        shutil.rmtree(aside, ignore_errors=True)
+        raise
+    os.sync()
+    _remove_old_copies(directory, name)
     return aside
 
 
@@ -98,32 +113,29 @@ def finish_replacement(directory: Path, name: str) -> None:
         shutil.rmtree(following)
     else:
         following.rename(directory / name)
-    sync_directory(directory)
+    _sync_directory(directory)
 
 
-def copy_path(directory: Path, prefix: str, suffix: str = "") -> Path:
+def _copy_path(directory: Path, name: str) -> Path:
     """Return a path that does not exist, e.g. `leveldb.damaged-20300102T030405.678901Z`."""
     while True:
-        path = directory / f"{prefix}-{datetime.now(UTC):%Y%m%dT%H%M%S.%f}Z{suffix}"
+        path = directory / f"{name}.damaged-{datetime.now(UTC):%Y%m%dT%H%M%S.%f}Z"
         if not os.path.lexists(path):
             return path
 
 
 def find_copies(directory: Path) -> tuple[Path, ...]:
-    """Return all copies, of any kind."""
-    return tuple(sorted((*directory.glob("*.damaged-*"), *directory.glob("damaged-records-*"))))
+    """Return all copies."""
+    return tuple(sorted(directory.glob("*.damaged-*")))
 
 
-def remove_old_copies(directory: Path, prefix: str) -> None:
-    """Remove all but the newest copies of a kind; their names sort by time."""
-    for path in sorted(directory.glob(f"{prefix}-*"))[:-_KEPT]:
-        if path.is_dir():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            path.unlink(missing_ok=True)
+def _remove_old_copies(directory: Path, name: str) -> None:
+    """Remove all but the newest copies; their names sort by time."""
+    for path in sorted(directory.glob(f"{name}.damaged-*"))[:-_KEPT]:
+        shutil.rmtree(path, ignore_errors=True)
 
 
-def sync_directory(directory: Path) -> None:
+def _sync_directory(directory: Path) -> None:
     """Have new and renamed files of a directory survive a crash of the host."""
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

@@ -9,8 +9,8 @@ record of the endpoint that has the addresses. The newest `LIMIT` keys are remem
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from cni_bridge_state.damaged_records import DamagedRecord
 from cni_bridge_state.db import Database
+from cni_bridge_state.errors import RecordDamaged
 from cni_bridge_state.records import EndpointRecord, MemoryId, MemoryRecord
 from cni_bridge_state.table import Table
 
@@ -23,7 +23,7 @@ class Memories:
     def __init__(self, db: Database) -> None:
         self._memories = Table(db, "memory", MemoryRecord)
 
-    def load(self) -> Iterator[DamagedRecord]:
+    def load(self) -> Iterator[RecordDamaged]:
         """Parse the memories in the database; yield what is damaged."""
         return self._memories.load()
 

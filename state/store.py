@@ -21,7 +21,6 @@ from typing import Final, Self
 from cni_bridge_spec import JsonError, JsonObject, JsonValue, as_object, parse_json
 from cni_bridge_state.address_store import AddressStore
 from cni_bridge_state.codec import SCHEMA_KEY, SCHEMA_VERSION
-from cni_bridge_state.damaged_records import set_aside
 from cni_bridge_state.db import Database
 from cni_bridge_state.directory import find_copies
 from cni_bridge_state.errors import ImportRefused, RecordDamaged, RecordNotFound, UnknownSchema, WrongPhase
@@ -63,7 +62,7 @@ class Store:
         self._on_removed: list[Callable[[EndpointId], None]] = []
         self._on_phase: list[Callable[[EndpointRecord, bool], None]] = []
         damaged = (*self._networks.load(), *self._endpoints.load(), *self.ipam.load(), *self.memories.load())
-        self.findings = (*db.findings, *set_aside(db, damaged))
+        self.findings = (*db.findings, *db.set_aside(damaged))
 
     @classmethod
     def open(cls, directory: Path) -> Self:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from typing import Generic, Protocol, TypeVar
 
 from cni_bridge_state.codec import parse_value, render_value
-from cni_bridge_state.damaged_records import DamagedRecord
 from cni_bridge_state.db import Database
 from cni_bridge_state.errors import RecordDamaged
 
@@ -71,13 +70,13 @@ class Table(Generic[R]):
         self._indexes.append(index)
         return index
 
-    def load(self) -> Iterator[DamagedRecord]:
+    def load(self) -> Iterator[RecordDamaged]:
         """Parse the records in the database; yield the damaged ones."""
         for key, value in self._db.scan(self._prefix):
             try:
                 self.keep(parse_value(self._kind, key, value))
             except RecordDamaged as exc:
-                yield key, value, exc
+                yield exc
 
     def all(self) -> tuple[R, ...]:
         """Return all records, by ID."""
