@@ -8,6 +8,7 @@ import os
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
@@ -150,11 +151,13 @@ class ConfigurationDirectories:
             except OSError as exc:
                 yield str(directory), exc.errno or 0, True
                 continue
-            files, folders = _split(entries)
+            files = [entry for entry in entries if not _is_directory(entry)]
             for suffixes in ((LIST_SUFFIX,), PLUGIN_SUFFIXES):
                 yield from ((entry.path, _stat(entry.path), True) for entry in files if entry.name.endswith(suffixes))
-            for folder in folders:
-                yield from _scan_further(folder)
+            for folder in filter(_is_directory, entries):
+                with suppress(OSError), os.scandir(folder) as scan:  # reading the list reports the error
+                    names = sorted(entry.path for entry in scan if entry.name.endswith(FURTHER_SUFFIX))
+                    yield from ((path, _stat(path), False) for path in names)
 
 
 def _read_all(seen: Iterable[_Seen]) -> Iterator[_Outcome]:
@@ -168,15 +171,6 @@ def _read_all(seen: Iterable[_Seen]) -> Iterator[_Outcome]:
                 yield exc
 
 
-def _split(entries: Iterable[os.DirEntry[str]]) -> tuple[list[os.DirEntry[str]], list[os.DirEntry[str]]]:
-    """Return the files and the directories."""
-    files: list[os.DirEntry[str]] = []
-    folders: list[os.DirEntry[str]] = []
-    for entry in entries:
-        (folders if _is_directory(entry) else files).append(entry)
-    return files, folders
-
-
 def _is_directory(entry: os.DirEntry[str] | Path) -> bool:
     try:
         return entry.is_dir()
@@ -184,22 +178,9 @@ def _is_directory(entry: os.DirEntry[str] | Path) -> bool:
         return False
 
 
-def _scan_further(folder: os.DirEntry[str]) -> Iterator[_Seen]:
-    """Yield the files of a sub-directory that may belong to a list."""
-    try:
-        names = sorted(os.listdir(folder))  # noqa: PTH208  # the hot path: no Path object per name
-    except OSError as exc:
-        yield folder.path, exc.errno or 0, False
-        return
-    for name in names:
-        if name.endswith(FURTHER_SUFFIX):
-            path = f"{folder.path}/{name}"
-            yield path, _stat(path), False
-
-
 def _stat(path: str) -> _Stat:
     try:
-        status = os.stat(path)  # noqa: PTH116  # as above
+        status = os.stat(path)  # noqa: PTH116  # the hot path: no Path object per file
     except OSError as exc:
         return exc.errno or 0
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
