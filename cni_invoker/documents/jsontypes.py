@@ -8,7 +8,7 @@ types, rather than a bare `KeyError`.
 import json
 import math
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple, Never, TypeVar
+from typing import Final, Never, TypeVar
 
 JsonValue = None | bool | int | float | str | Sequence["JsonValue"] | Mapping[str, "JsonValue"]
 JsonObject = Mapping[str, JsonValue]
@@ -214,10 +214,11 @@ ANY: Final = "*"
 """Stands for every key of an object, in its shape."""
 
 
-class Required(NamedTuple):
+class Required:
     """The shape of a value that must be there."""
 
-    shape: "Shape"
+    def __init__(self, shape: "Shape") -> None:
+        self.shape = shape
 
 
 Shape = type | list["Shape"] | Mapping[str, "Shape | Required"]
