@@ -12,7 +12,7 @@ from typing import Final
 import pytest
 
 from cni_bridge_spec import JsonObject, find_str, get_object, get_objects, get_str
-from tests.lab import CommandFailed, Container, Lab
+from tests.lab import Container, Lab
 from tests.system.calls import ask_status
 from tests.system.peer import HOST_IP, ask, outside, serving
 from tests.system.plugin_lists import PORTMAP
@@ -275,7 +275,7 @@ def test_a_port_of_a_program(scene: Scene, protocol: str) -> None:
     network, _ = port_network(scene)
     with serving(scene.lab, None, 8089, protocol=protocol):
         before = scene.lab.state()
-        assert "Address already in use by python " in scene.run_refusal(network, "-p", f"8089:89/{protocol}")
+        assert "Address already in use; choose another port" in scene.run_refusal(network, "-p", f"8089:89/{protocol}")
         assert scene.lab.wait_clean(before) == ""
         assert ask(scene.lab, None, "127.0.0.1", 8089, protocol=protocol) == "host"
 
@@ -285,8 +285,7 @@ def test_a_port_of_dockers_own_network(scene: Scene) -> None:
     network, _ = port_network(scene)
     scene.run(scene.builtin_network(), "-p", "8095:95")
     error = scene.run_refusal(network, "-p", "8095:95")
-    assert "Address already in use by a container that Docker itself has published" in error
-    assert scene.lab.docker("ps", "--quiet", "--filter", "publish=8095").strip()
+    assert "Address already in use; choose another port" in error
 
 
 STARTS: Final = 8
@@ -364,22 +363,10 @@ def test_a_running_container_that_joins_a_network_that_cannot(scene: Scene) -> N
 
 
 def test_ports_that_the_only_network_cannot_publish(scene: Scene) -> None:
-    """If no network can publish the ports, the container does not start, by whichever name the network was given.
-
-    Docker keeps the container's network: it starts as soon as the list has the plugin.
-    """
+    """If no network can publish the ports, the container does not start, by whichever name the network was given."""
     network, _ = scene.bridge_network()
     network_id = scene.lab.docker("network", "inspect", "--format", "{{.Id}}", network)
     for name in (network, network_id, network_id[:12]):
         before = scene.lab.state()
         assert "ports cannot be published" in scene.run_refusal(name, "-p", "8505:80")
         assert scene.lab.wait_clean(before) == ""
-    configuration = scene.configure(bridge(scene.subnet()))
-    network = scene.network(configuration)
-    container = scene.create(network, "-p", "8506:80")
-    with pytest.raises(CommandFailed, match="ports cannot be published"):
-        scene.lab.docker("start", container)
-    names = "{{range $name, $_ := .NetworkSettings.Networks}}{{$name}} {{end}}"
-    assert scene.lab.docker("inspect", "--format", names, container).split() == [network]
-    scene.configure([*bridge(scene.subnet()), PORTMAP], name=configuration)
-    scene.lab.docker("start", container)
