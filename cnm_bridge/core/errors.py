@@ -25,11 +25,11 @@ from typing import Final
 from cni_invoker import CniError, ErrorCode
 
 
-def did_you_mean(name: str, known: Iterable[str], otherwise: str = "") -> str:
+def did_you_mean(name: str, known: Iterable[str], otherwise: str = "", *, cutoff: float = 0.5) -> str:
     """Return `did you mean X?` with the known name that is most like a wrong one, or `otherwise` if none is."""
     from difflib import get_close_matches  # noqa: PLC0415 - only an error needs it
 
-    near = get_close_matches(name, [*known], n=1, cutoff=0.5)
+    near = get_close_matches(name, [*known], n=1, cutoff=cutoff)
     return f"did you mean {near[0]}?" if near else otherwise
 
 

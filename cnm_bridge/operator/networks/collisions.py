@@ -92,7 +92,7 @@ def _find_parent(wanted: WantedNetwork, host: HostFacts) -> Iterator[str]:
     name = wanted.parent or ""
     parent = host.links.get(name)
     if parent is None:
-        hint = did_you_mean(name, host.links, "`ip link` shows all")
+        hint = did_you_mean(name, host.links, "`ip link` shows all", cutoff=0.6)
         yield f"this host has no link {name} for --parent; {hint}"
     elif wanted.mtu is not None and wanted.mtu > parent.mtu:
         yield f"--mtu {wanted.mtu} is more than the MTU of {name}, {parent.mtu}; give at most that"

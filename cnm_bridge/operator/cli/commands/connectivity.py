@@ -126,7 +126,8 @@ def _examine(docker: DockerCommand, settings: Settings, network: str) -> tuple[s
         listed = docker.run("network", "ls", "--format", "{{.Name}}")
         if not listed.succeeded:
             raise Refused(f"docker network ls: {listed.error}")
-        hint = did_you_mean(network, set(listed.output.split()) - _NOT_TESTED, "`docker network ls` shows all")
+        known = set(listed.output.split()) - _NOT_TESTED
+        hint = did_you_mean(network, known, "`docker network ls` shows all", cutoff=0.6)
         raise UnknownName(f"Docker has no network {network}; {hint}")
     document = json.loads(shown.output)[0]
     if document["Driver"] != settings.driver_name:
