@@ -80,8 +80,8 @@ class _Choice:
         place = place_of(request.host_ip, first)
         if first == last:
             raise Refused(
-                f"port {place}/{protocol} cannot be published: {chosen}; choose another port, or stop what has this one "
-                f"(docker ps --filter publish={first}, or ss -lntup)"
+                f"port {place}/{protocol} cannot be published: {chosen}; choose another port, or stop what has this "
+                f"one (docker ps --filter publish={first}, or ss -lntup)"
             )
         raise Refused(
             f"no port of {place}-{last}/{protocol} can be published; reason for the last one: {chosen}; choose others"
