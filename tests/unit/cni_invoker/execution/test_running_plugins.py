@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from cni_invoker.execution.running_plugins import RunningPlugins, find_abandoned, find_running
+from tests.unit.cni_invoker.processes import wait_until
 
 PROGRAM = """
 import os, sys
@@ -38,6 +39,8 @@ def test_the_file_of_a_plugin_that_cannot_be_killed_is_kept(tmp_path: Path, has_
     """A plugin that hangs in the kernel survives SIGKILL: the next runtime must know that it may still run."""
     with RunningPlugins(tmp_path).keep("a1", "ADD", "cat") as kept:
         plugin = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=kept.environment)
+        # The kernel shows the environment a moment after the program has begun.
+        wait_until(lambda: Path(f"/proc/{plugin.pid}/environ").read_bytes() != b"")
         plugin.communicate() if has_ended else None
         kept.on_started(plugin.pid)
     plugin.communicate()

@@ -16,6 +16,7 @@ from cni_bridge_state import AttachmentId
 from cni_invoker.errors import PluginStillRuns
 from cnm_bridge.driver.teardown import teardown
 from cnm_bridge.driver.teardown.teardown import OrphanedPlugins
+from tests.unit.cni_invoker.processes import wait_until
 
 ONE, TWO = AttachmentId(f"{os.getpid():064x}"), AttachmentId(f"{os.getpid():063x}f")
 
@@ -28,6 +29,8 @@ def start_plugin(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
         env={"INVOKED_EXECUTION": "1-0-0"},
         start_new_session=True,
     )
+    # The kernel shows the environment a moment after the program has begun.
+    wait_until(lambda: Path(f"/proc/{process.pid}/environ").read_bytes() != b"")
     (tmp_path / "1-0-0").write_text(f"{ONE} ADD bridge\n")
     yield process
     with suppress(ProcessLookupError):
