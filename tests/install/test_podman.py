@@ -62,6 +62,17 @@ chmod 644 /home/user/image.tar
 install -d -o user -g user -m 700 /run/user/$(id -u user)
 """
 """Rootless podman's pasta copies the addresses of an uplink. A session of the user would have made the directory."""
+OUTSIDE: Final = """
+ip netns add outside
+ip link add to-outside type veth peer name eth0 netns outside
+ip link set to-outside up
+ip address add 198.51.100.1/24 dev to-outside
+ip -n outside link set eth0 up
+ip -n outside address add 198.51.100.9/24 dev eth0
+ip -n outside route add default via 198.51.100.1
+for port in 8001 8002; do ip netns exec outside busybox httpd -h / -p $port; done
+"""
+"""A host behind another link, with two web servers."""
 COMMAND: Final = "#!/usr/bin/python3\nfrom netavark_plugin.plugin import main\nmain()\n"
 SLEEP: Final = ("busybox", "sleep", "1000")
 Document = dict[str, Any]
@@ -82,10 +93,12 @@ def booted(directory: Path) -> Iterator[Machine]:
     except FetchError as exc:
         pytest.skip(f"Debian 13 is not available: {exc}")
     with Machine(directory / "trixie", archive) as machine:
-        for package in (ROOT / "cni_invoker", ROOT / "extras/netavark/src/netavark_plugin"):
+        of_extras = (ROOT / "extras/netavark/src/netavark_plugin", ROOT / "extras/cni_egress/src/cni_egress")
+        for package in (ROOT / "cni_invoker", *of_extras):
             place = machine.path("/usr/lib/python3/dist-packages") / package.name
             shutil.copytree(package, place, ignore=shutil.ignore_patterns("__pycache__"))
         put(machine, "/usr/lib/netavark/cni", COMMAND, mode=0o755)
+        put(machine, "/opt/cni/bin/egress", COMMAND.replace("netavark_plugin", "cni_egress"), mode=0o755)
         put(machine, "/etc/containers/containers.conf", CONF)
         put(machine, "/etc/cni/net.d/blue.conflist", json.dumps(the_list(dnsname=False)))
         text = json.dumps(the_list(dnsname=False))
@@ -269,6 +282,30 @@ def test_a_reboot(tmp_path: Path) -> None:
         machine.run("podman", "rm", "--force", "two")
         machine.run("podman", "start", "one")
         assert leases(machine) == {networks_of(machine, "one")["blue"]["IPAddress"]}
+
+
+def test_guarded(networks: Machine) -> None:
+    """The plugin `egress` at the end of a list guards podman's containers as it does Docker's."""
+    text = json.dumps(the_list(dnsname=False) | {"name": "agents"}).replace("10.89.0", "10.91.0")
+    document = json.loads(text.replace("cni-podman1", "cni-agents"))
+    document["plugins"].append({"type": "egress", "allow": ["198.51.100.9:8001"]})
+    put(networks, "/etc/cni/net.d/agents.conflist", json.dumps(document))
+    networks.run("sh", "-euc", OUTSIDE)
+    networks.run("podman", "network", "create", "-d", "cni", "agents")
+    start(networks, "open", "--network", "blue")
+    start(networks, "agent", "--network", "agents")
+
+    def reaches(name: str, port: int) -> bool:
+        url = f"http://198.51.100.9:{port}/bin/busybox"
+        command = ("podman", "exec", name, "busybox", "wget", "-q", "-T", "3", "-O", "/dev/null", url)
+        return networks.run(*command, check=False).returncode == 0
+
+    assert [reaches("open", port) for port in (8001, 8002)] == [True, True]
+    assert [reaches("agent", port) for port in (8001, 8002)] == [True, False]
+    networks.run("nft", "flush", "ruleset")
+    assert not reaches("agent", 8001)
+    networks.run("podman", "rm", "--force", "--time", "0", "agent")
+    networks.run("podman", "network", "rm", "agents")
 
 
 def test_bad_input(networks: Machine) -> None:
