@@ -300,6 +300,7 @@ def test_guarded(networks: Machine) -> None:
         command = ("podman", "exec", name, "busybox", "wget", "-q", "-T", "3", "-O", "/dev/null", url)
         return networks.run(*command, check=False).returncode == 0
 
+    wait_until(lambda: reaches("open", 8001), "the web servers")
     assert [reaches("open", port) for port in (8001, 8002)] == [True, True]
     assert [reaches("agent", port) for port in (8001, 8002)] == [True, False]
     networks.run("nft", "flush", "ruleset")

@@ -15,7 +15,7 @@ from cnm_bridge.core.engine_facts.engine import (
     SANDBOX_AT_JOIN,
     EngineDescription,
     EngineVersion,
-    has_remapped_users,
+    find_remapped_group,
 )
 from cnm_bridge.core.engine_facts.network import (
     EngineEndpoint,
@@ -39,11 +39,11 @@ __all__ = [
     "container_of_cgroup",
     "find_pools",
     "find_privileges",
+    "find_remapped_group",
     "find_sandbox",
     "has_ipam_driver",
     "has_name",
     "has_other_network",
-    "has_remapped_users",
     "is_on_this_host",
     "link_local_addresses",
 ]

@@ -11,7 +11,7 @@ from cni_bridge_spec import JsonObject, find_object, find_str, get_str, get_stri
 _ROOTLESS: Final = "name=rootless"
 _REMAPS_USERS: Final = "name=userns"
 _NO_SWARM: Final = "inactive"
-_IDS: Final = re.compile(r"/\d+\.\d+$")
+_IDS: Final = re.compile(r"/\d+\.(\d+)$")
 _NUMBER: Final = re.compile(r"v?(\d+)\.(\d+)")
 
 SANDBOX_AT_JOIN: Final = 28
@@ -54,12 +54,14 @@ class EngineDescription:
         )
 
 
-def has_remapped_users(data_directory: str) -> bool:
-    """Return whether the data directory is that of an engine with `userns-remap`, e.g. `/var/lib/docker/100000.100000`.
+def find_remapped_group(data_directory: str) -> int | None:
+    """Return the group in the name of an engine's directory with `userns-remap`, e.g. `/var/lib/docker/100000.100000`.
 
-    moby `daemon/daemon_unix.go` (setupDaemonRootPropagation, setupDaemonRoot): the IDs are its last part.
+    None if it has no such name. The directory then belongs to the group (moby `daemon/daemon_unix.go`,
+    setupDaemonRoot); another one may be called so by chance.
     """
-    return _IDS.search(data_directory) is not None
+    found = _IDS.search(data_directory)
+    return int(found[1]) if found else None
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -11,7 +11,7 @@ import structlog
 
 from cni_bridge_state import EndpointRecord
 from cni_bridge_state.store import Store
-from cnm_bridge.core.engine_facts import EngineDescription, container_of_cgroup, find_privileges, has_remapped_users
+from cnm_bridge.core.engine_facts import EngineDescription, container_of_cgroup, find_privileges, find_remapped_group
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.system.engine import Engine
@@ -52,7 +52,7 @@ class Privileges:
         Raises:
             Refused: It can change the host's network, or that is not known.
         """
-        if self.version.current is None or not self.version.current.makes_sandbox_first:
+        if self.version.current is not None and not self.version.current.makes_sandbox_first:
             log.warning("endpoint.privileges_unknown", endpoint_id=record.id, reason="the Docker Engine is booting")
             return
         directory = (self.store.engine_identity() or "").partition(" ")[2]
@@ -63,7 +63,8 @@ class Privileges:
         container_id = container_of_cgroup(process.cgroup) if process is not None else None
         if container_id is None or not directory:
             raise _unknown("neither its first process nor the engine tells which container it is")
-        await _refuse(Path(directory), container_id, network, remaps_users=has_remapped_users(directory))
+        remaps_users = await asyncio.to_thread(_remaps_users, directory)
+        await _refuse(Path(directory), container_id, network, remaps_users=remaps_users)
 
     async def _describe(self) -> EngineDescription:
         """Return what the engine says of itself; one that stays up is asked once, which saves 10 ms."""
@@ -75,6 +76,15 @@ class Privileges:
             self._described.clear()
             self._described[ups] = described
         return self._described[ups]
+
+
+def _remaps_users(directory: str) -> bool:
+    """Return whether the directory is that of an engine with `userns-remap`, by its name and its group."""
+    group = find_remapped_group(directory)
+    try:
+        return group is not None and Path(directory).stat().st_gid == group != 0
+    except OSError:
+        return False
 
 
 async def _refuse(directory: Path, container_id: str, network: str, *, remaps_users: bool) -> None:

@@ -145,7 +145,8 @@ class Enforcement:
         """Remove what is in force of a record, and the record.
 
         Its links stay guarded for as long as they exist: a process that still runs in the container reaches nothing.
-        The chain of its policy stays for the next container that has it, until `sweep`: `nft` takes 15 ms to make one.
+        The chain of its policy stays for the next container that has it, for as long as others are guarded, until
+        `sweep`: `nft` takes 15 ms to make one.
 
         Raises:
             NetlinkError: The kernel has refused. The record stays, for the next attempt.
@@ -164,7 +165,8 @@ class Enforcement:
                 self._elements.forget(address, record.policy.all_ports())
             forget_connections(self._nftables.netlink, address)
         self._records.remove(record)
-        if sum(not _exists(link) for links in self._guarded().values() for link in links) >= _SWEEP_AT:
+        links = (link for found in self._guarded().values() for link in found)
+        if self._records.is_empty() or sum(not _exists(link) for link in links) >= _SWEEP_AT:
             self.sweep()
 
     def sweep(self) -> None:

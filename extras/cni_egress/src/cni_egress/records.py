@@ -197,6 +197,10 @@ class Records:
         loaded = (self._load(path) for path in sorted(self._attachments.glob(f"*{_SUFFIX}")))
         return tuple(record for record in loaded if record is not None)
 
+    def is_empty(self) -> bool:
+        """Return whether there is no record."""
+        return next(self._attachments.glob(f"*{_SUFFIX}"), None) is None
+
     def put(self, record: Record) -> None:
         """Write a record, then the links from its addresses, and return when they are on disk.
 

@@ -4,6 +4,7 @@
 
 import asyncio
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -275,15 +276,30 @@ async def test_net_admin_while_the_engine_boots(
 
 
 async def test_remapped_users_while_the_engine_boots(store: Store, engine: Known, version: KnownVersion) -> None:
-    """Such an engine is known by its directory."""
+    """Such an engine is known by the name of its directory and its group, without which the name is chance."""
     engine.directory /= "100000.100000"
     engine.configure(CapAdd=["CAP_NET_ADMIN"])
     await boot(store, engine, version)
     privileges = Privileges(store, engine, cast(Kernel, Processes()), version)
+    with pytest.raises(Refused, match="--cap-add NET_ADMIN"):
+        await privileges.refuse_while_booting(guarded(), "agents")
+    group = next((one for one in os.getgroups() if one), None) if os.geteuid() else 100000
+    if group is None:
+        pytest.skip("this user has no group to give a directory to")
+    engine.directory = engine.directory.rename(engine.directory.with_name(f"1.{group}"))
+    os.chown(engine.directory, -1, group)
+    await boot(store, engine, version)
     await privileges.refuse_while_booting(guarded(), "agents")
     engine.configure(CapAdd=["CAP_NET_ADMIN"], UsernsMode="host")
     with pytest.raises(Refused, match="--cap-add NET_ADMIN"):
         await privileges.refuse_while_booting(guarded(), "agents")
+
+
+async def test_an_engine_without_version_that_boots(store: Store, engine: Known) -> None:
+    """Nothing is known of it: a container without a process that tells which it is does not join."""
+    privileges = Privileges(store, engine, cast(Kernel, Processes()), KnownVersion(store))
+    with pytest.raises(Refused, match="tells which container it is"):
+        await privileges.refuse_while_booting(replace(guarded(), sandbox_key=EMPTY), "agents")
 
 
 async def test_an_old_engine_that_boots(store: Store, ways_out: WaysOut, engine: Known, version: KnownVersion) -> None:
