@@ -10,8 +10,9 @@ from pathlib import Path
 from aiohttp import web
 
 from cni_bridge_spec import JsonObject, JsonValue
+from cnm_bridge.assembly import Daemon
 
-__all__ = ["FakeEngine", "network"]
+__all__ = ["FakeEngine", "closing", "network"]
 
 
 def network(network_id: str, *endpoints: str, driver: str = "cni-bridge", scope: str = "local") -> JsonObject:
@@ -26,6 +27,14 @@ def network(network_id: str, *endpoints: str, driver: str = "cni-bridge", scope:
         "Options": {"cni.network": "lan"},
         "Containers": containers,
     }
+
+
+@asynccontextmanager
+async def closing(daemon: Daemon) -> AsyncIterator[Daemon]:
+    """Close the connections of a daemon to its engine at the end of the block."""
+    yield daemon
+    await daemon.resources.engine.close()
+    await daemon.resources.engine_in_calls.close()
 
 
 @dataclass

@@ -19,7 +19,7 @@ from cnm_bridge.driver.attach.sandbox_sync import SandboxSync
 from cnm_bridge.system.kernel import Kernel
 from cnm_bridge.system.known_version import KnownVersion
 from cnm_bridge.system.scheduling import KeyedLocks
-from tests.kernel.engine import FakeEngine
+from tests.kernel.engine import FakeEngine, closing
 from tests.kernel.namespace import Namespace
 from tests.records import endpoint, put
 
@@ -37,8 +37,7 @@ async def test_invalid_events_do_not_end_reconcile(store: Store, tmp_path: Path)
     """After an invalid event, reconcile opens the event stream again, as after any end of the stream."""
     engine = FakeEngine(tmp_path / "engine", events=[b"7\n", b"[]\n"])
     settings = Settings(state_dir=tmp_path / "state", run_dir=tmp_path / "run", docker_host=engine.host)
-    daemon = assemble(settings, store)
-    async with engine.running(), asyncio.TaskGroup() as tasks:
+    async with engine.running(), closing(assemble(settings, store)) as daemon, asyncio.TaskGroup() as tasks:
         reconcile = tasks.create_task(daemon.recovery.reconciler.run())
         async with asyncio.timeout(30):
             while engine.followed < 3:  # noqa: ASYNC110

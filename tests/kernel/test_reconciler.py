@@ -4,6 +4,7 @@
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from secrets import token_hex
@@ -17,7 +18,7 @@ from cni_bridge_state.store import Store
 from cnm_bridge.assembly import Daemon, assemble
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.core.wire.network_driver import CreateNetwork
-from tests.kernel.engine import FakeEngine, network
+from tests.kernel.engine import FakeEngine, closing, network
 from tests.records import NETWORK, endpoint, put
 
 OTHER = NetworkId("b" * 64)
@@ -30,7 +31,7 @@ def make_engine(tmp_path: Path) -> FakeEngine:
 
 
 @pytest.fixture(name="daemon")
-def make_daemon(store: Store, engine: FakeEngine, tmp_path: Path) -> Daemon:
+async def make_daemon(store: Store, engine: FakeEngine, tmp_path: Path) -> AsyncIterator[Daemon]:
     """A daemon that is not started."""
     settings = Settings(
         state_dir=tmp_path / "state",
@@ -39,7 +40,8 @@ def make_daemon(store: Store, engine: FakeEngine, tmp_path: Path) -> Daemon:
         docker_host=engine.host,
         reconcile_grace_s=0,
     )
-    return assemble(settings, store)
+    async with closing(assemble(settings, store)) as daemon:
+        yield daemon
 
 
 async def test_a_network_receives_its_docker_name(store: Store, engine: FakeEngine, daemon: Daemon) -> None:
@@ -179,7 +181,7 @@ async def test_a_network_that_the_engine_does_not_know(
 
 @pytest.mark.parametrize("is_known", [True, False])
 async def test_a_network_whose_engine_is_known_by_its_process(
-    store: Store, engine: FakeEngine, tmp_path: Path, is_known: bool
+    store: Store, engine: FakeEngine, daemon: Daemon, tmp_path: Path, is_known: bool
 ) -> None:
     """If the process that makes it has called for the engine before, it is forgotten with it, also after a restart.
 
@@ -190,14 +192,6 @@ async def test_a_network_whose_engine_is_known_by_its_process(
     (tmp_path / "net.d/lan.conflist").write_bytes(
         render_json({"cniVersion": "1.0.0", "name": "lan", "plugins": plugins})
     )
-    settings = Settings(
-        state_dir=tmp_path / "state",
-        run_dir=tmp_path / "run",
-        docker_host=engine.host,
-        cni_conf_dirs=(tmp_path / "net.d",),
-        reconcile_grace_s=0,
-    )
-    daemon = assemble(settings, store)
     await store.put_engine_identity(engine.identity)
     listed = NetworkRecord(id=NETWORK, configuration="lan", name="blue", internal=False, options={})
     await store.put_network(replace(listed, engine=engine.identity))
