@@ -504,7 +504,7 @@ def _make_endpoints(
 ) -> _Endpoints:
     store, kernel, locks = resources.store, resources.kernel, resources.locks
     port_publisher = PortPublisher(store, resources.runtime, HostPorts(), PortClaims())
-    unpublished = Unpublished(store, resources.engine_in_calls)
+    unpublished = Unpublished(store, resources.engine_in_calls, kernel)
     joined = JoinedEndpoints(
         store=store,
         port_publisher=port_publisher,

@@ -12,7 +12,7 @@ from typing import Final
 import pytest
 
 from cni_bridge_spec import JsonObject, find_str, get_object, get_objects, get_str
-from tests.lab import Container, Lab
+from tests.lab import CommandFailed, Container, Lab
 from tests.system.calls import ask_status
 from tests.system.peer import HOST_IP, ask, outside, serving
 from tests.system.plugin_lists import PORTMAP
@@ -363,10 +363,22 @@ def test_a_running_container_that_joins_a_network_that_cannot(scene: Scene) -> N
 
 
 def test_ports_that_the_only_network_cannot_publish(scene: Scene) -> None:
-    """If no network can publish the ports, the container does not start, by whichever name the network was given."""
+    """If no network can publish the ports, the container does not start, by whichever name the network was given.
+
+    Docker keeps the container's network: it starts as soon as the list has the plugin.
+    """
     network, _ = scene.bridge_network()
     network_id = scene.lab.docker("network", "inspect", "--format", "{{.Id}}", network)
     for name in (network, network_id, network_id[:12]):
         before = scene.lab.state()
         assert "ports cannot be published" in scene.run_refusal(name, "-p", "8505:80")
         assert scene.lab.wait_clean(before) == ""
+    configuration = scene.configure(bridge(scene.subnet()))
+    network = scene.network(configuration)
+    container = scene.create(network, "-p", "8506:80")
+    with pytest.raises(CommandFailed, match="ports cannot be published"):
+        scene.lab.docker("start", container)
+    names = "{{range $name, $_ := .NetworkSettings.Networks}}{{$name}} {{end}}"
+    assert scene.lab.docker("inspect", "--format", names, container).split() == [network]
+    scene.configure([*bridge(scene.subnet()), PORTMAP], name=configuration)
+    scene.lab.docker("start", container)

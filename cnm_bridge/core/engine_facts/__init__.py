@@ -8,6 +8,7 @@ from cnm_bridge.core.engine_facts.container import (
     find_sandbox,
     has_name,
     has_other_network,
+    is_only_network,
     link_local_addresses,
 )
 from cnm_bridge.core.engine_facts.engine import (
@@ -45,5 +46,6 @@ __all__ = [
     "has_name",
     "has_other_network",
     "is_on_this_host",
+    "is_only_network",
     "link_local_addresses",
 ]

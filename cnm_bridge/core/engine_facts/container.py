@@ -15,7 +15,7 @@ start. A network that a running container is being connected to is not included 
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from ipaddress import IPv4Interface, IPv6Interface, ip_address, ip_interface
 from typing import Final, Self
@@ -205,6 +205,22 @@ def has_other_network(container: JsonObject, network: EngineNetwork) -> bool:
         ValueError: The document is incomplete.
     """
     return not all(_are_network(container, network))
+
+
+def is_only_network(network: EngineNetwork, containers: Iterable[EngineContainer]) -> bool:
+    """Return whether some of the containers are being started on a network, and none of those has another network.
+
+    Args:
+        network: The network.
+        containers: Those that have processes, one of which may be that of a container that is being started.
+
+    Raises:
+        JsonError: A key is missing or its value has another type.
+    """
+    waiting = (container.document for container in containers if not container.is_running)
+    answers = (tuple(_are_network(document, network)) for document in waiting)
+    starting = [answer for answer in answers if any(answer)]
+    return bool(starting) and all(map(all, starting))
 
 
 def _are_network(container: JsonObject, network: EngineNetwork) -> Iterator[bool]:

@@ -105,6 +105,7 @@ class CreateEndpoint:
         endpoint_id: Docker's endpoint ID.
         requested: The values that Docker has chosen; the reply must not contain them.
         options: The user's `driver-opt` options, including Docker's own.
+        has_ports: Whether the container publishes ports, on this or another of its networks.
         name_servers: Which servers Docker's own one asks for the container (`--dns`, or dockerd's `dns`); none if they
             were not given, or the network is internal.
     """
@@ -113,6 +114,7 @@ class CreateEndpoint:
     endpoint_id: EndpointId
     requested: RequestedInterface
     options: Mapping[str, str]
+    has_ports: bool = False
     name_servers: tuple[str, ...] = ()
 
 
@@ -187,6 +189,7 @@ def parse_create_endpoint(body: JsonObject) -> CreateEndpoint:
         endpoint_id=_endpoint_id(body),
         requested=_parse_requested(find_object(body, "Interface") or {}, find_str(options, _MAC)),
         options={key: get_str(options, key) for key in users},
+        has_ports=bool(get_objects(options, _PORT_MAP)),
         name_servers=get_strings(options, _NAME_SERVERS) if isinstance(options.get(_NAME_SERVERS), list) else (),
     )
 

@@ -91,6 +91,8 @@ class EndpointService:
             if record is None:
                 # The plan is made before anything is stored or done, so an invalid request changes nothing.
                 planned, plan = await self.planner.plan(request, caller)
+                if request.has_ports:
+                    await self.joined.unpublished.refuse_early(request, plan.configuration)
                 deadline = wait_deadline()  # the wait for a network's name has a limit of its own
                 async with self._attachments.hold(planned.attachment.id):
                     record = await self._create(call, planned, plan, deadline)

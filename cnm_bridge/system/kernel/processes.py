@@ -87,6 +87,19 @@ def find_first_processes(sandbox: Path, processes: Path) -> tuple[SandboxProcess
     return tuple(sorted(found, key=lambda process: process.started))
 
 
+def find_recent_cgroups(processes: Path) -> frozenset[str]:
+    """Return the cgroups of the processes that were made last, one of which may be that of a starting container.
+
+    Raises:
+        OSError: Processes cannot be read.
+    """
+    cgroups: set[str] = set()
+    for pid in _latest_ids(processes):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            cgroups.add((processes / str(pid) / "cgroup").read_text("utf-8", errors="replace"))
+    return frozenset(cgroups)
+
+
 def find_inhabited(processes: Path) -> frozenset[NamespaceId] | None:
     """Return the network namespaces in which processes run; None if the kernel does not show that of each process.
 

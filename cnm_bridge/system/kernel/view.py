@@ -28,6 +28,7 @@ from cnm_bridge.system.kernel.processes import (
     find_inhabited,
     find_latest_first_process,
     find_outermost,
+    find_recent_cgroups,
     find_start,
 )
 from cnm_bridge.system.kernel.sandboxes import Sandboxes, gone_sandboxes, look_into_sandboxes, mounted_namespaces
@@ -223,6 +224,18 @@ class KernelView:
                     if has_container_files(self.host.processes / str(process.pid)):
                         return process
         return None
+
+    @in_thread
+    def find_recent_cgroups(self) -> frozenset[str]:
+        """Return the cgroups of the latest processes: the text of `/proc/<pid>/cgroup`. None if none is visible.
+
+        Raises:
+            KernelError: `/proc` cannot be read.
+        """
+        if not self._sees_processes:
+            return frozenset()
+        with attempt("look for", "the latest processes"):
+            return find_recent_cgroups(self.host.processes)
 
     @in_thread
     def is_inhabited(self, sandbox: Path) -> bool:

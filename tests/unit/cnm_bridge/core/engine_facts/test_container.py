@@ -12,6 +12,7 @@ from cnm_bridge.core.engine_facts import (
     find_sandbox,
     has_name,
     has_other_network,
+    is_only_network,
     link_local_addresses,
 )
 
@@ -43,6 +44,31 @@ def container(**networks: str) -> JsonObject:
 def test_a_container_has_another_network(networks: dict[str, str], *, others: bool) -> None:
     """A network is identified by its name, its ID, or the beginning of its ID."""
     assert has_other_network(container(**networks), BLUE) is others
+
+
+@pytest.mark.parametrize(
+    ("containers", "expected"),
+    [
+        ([], False),
+        ([("exited", {"blue": ""})], True),
+        ([("created", {"blue": BLUE.id}), ("running", {"blue": BLUE.id, "red": "71" * 32})], True),
+        ([("restarting", {BLUE.id[:12]: ""}), ("exited", {"red": ""})], True),
+        ([("running", {"blue": BLUE.id})], False),
+        ([("exited", {"blue": "", "red": ""})], False),
+        ([("exited", {"blue": ""}), ("created", {"red": "", "blue": ""})], False),
+        ([("exited", {"red": ""})], False),
+        ([("exited", {})], False),
+    ],
+)
+def test_the_only_network_of_a_container_that_is_being_started(
+    containers: list[tuple[str, dict[str, str]]], *, expected: bool
+) -> None:
+    """Those that run do not count, nor those on other networks; one with a further network makes it uncertain."""
+    listed = [
+        EngineContainer.from_json({**container(**networks), "Id": "b1", "State": state})
+        for state, networks in containers
+    ]
+    assert is_only_network(BLUE, listed) is expected
 
 
 @pytest.mark.parametrize("document", [{}, {"NetworkSettings": None}, {"NetworkSettings": {"Networks": ["blue"]}}])

@@ -16,7 +16,7 @@ from ipaddress import (
 
 import pytest
 
-from cni_bridge_spec import JsonObject, load_validator
+from cni_bridge_spec import JsonObject, JsonValue, load_validator
 from cni_bridge_state import PoolRecord, PortRequest, RequestedInterface
 from cnm_bridge.core.errors import BadRequest
 from cnm_bridge.core.wire.network_driver import (
@@ -110,6 +110,12 @@ def test_create_endpoint_with_nothing_chosen() -> None:
     request = parse_create_endpoint(create_endpoint())
     assert request.requested == RequestedInterface()
     assert request.options == {}
+
+
+@pytest.mark.parametrize(("ports", "expected"), [([], False), ([{"Proto": 6, "Port": 80, "HostPort": 8080}], True)])
+def test_create_endpoint_with_ports(ports: list[JsonValue], *, expected: bool) -> None:
+    """Docker passes the published ports before it has chosen the gateway endpoint."""
+    assert parse_create_endpoint(create_endpoint(Options={"com.docker.network.portmap": ports})).has_ports is expected
 
 
 def test_create_endpoint_with_requested_values() -> None:

@@ -3,6 +3,7 @@
 """When the time of all waits of CreateEndpoint begins."""
 
 from contextlib import nullcontext
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Final, cast
 
@@ -19,8 +20,12 @@ REQUEST: Final = CreateEndpoint(
 )
 
 
-async def test_a_slow_plan(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The wait for a network's name has a limit of its own, and leaves the time of the other waits."""
+@pytest.mark.parametrize("has_ports", [False, True])
+async def test_a_slow_plan(monkeypatch: pytest.MonkeyPatch, *, has_ports: bool) -> None:
+    """The wait for a network's name has a limit of its own, and leaves the time of the other waits.
+
+    Nothing is asked about ports if none is published.
+    """
     steps: list[str] = []
 
     class Planned:
@@ -31,6 +36,9 @@ async def test_a_slow_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     async def plan(*_: object) -> tuple[Planned, SimpleNamespace]:
         steps.append("planned")
         return Planned(), SimpleNamespace(configuration=None)
+
+    async def refuse_early(*_: object) -> None:
+        steps.append("not refused")
 
     def wait_deadline() -> float:
         steps.append("time begins")
@@ -43,8 +51,9 @@ async def test_a_slow_plan(monkeypatch: pytest.MonkeyPatch) -> None:
         "_attachments": KeyedLocks[AttachmentId](),
         "store": SimpleNamespace(find_endpoint=lambda _: None),
         "planner": SimpleNamespace(plan=plan),
+        "joined": SimpleNamespace(unpublished=SimpleNamespace(refuse_early=refuse_early)),
     }
     service = cast("EndpointService", SimpleNamespace(**parts))
     with pytest.raises(RuntimeError, match="the end of the test"):
-        await EndpointService.create(service, REQUEST, None)
-    assert steps == ["planned", "time begins"]
+        await EndpointService.create(service, replace(REQUEST, has_ports=has_ports), None)
+    assert steps == ["planned", *(["not refused"] if has_ports else []), "time begins"]

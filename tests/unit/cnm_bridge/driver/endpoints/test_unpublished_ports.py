@@ -12,17 +12,20 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from cni_bridge_spec import JsonValue
-from cni_bridge_state import EndpointId, NetworkId, Phase
+from cni_bridge_spec import JsonObject, JsonValue
+from cni_bridge_state import EndpointId, NetworkId, Phase, RequestedInterface
 from cni_bridge_state.store import Store
+from cni_invoker import NetworkConfigurationList
 from cnm_bridge.core.errors import CannotPublish
-from cnm_bridge.core.wire.network_driver import ProgramExternalConnectivity
+from cnm_bridge.core.wire.network_driver import CreateEndpoint, ProgramExternalConnectivity
 from cnm_bridge.driver.endpoints.unpublished_ports import Unpublished
 from cnm_bridge.system.engine import Engine
+from cnm_bridge.system.kernel import Kernel
 from tests.records import endpoint
 
 ENDPOINT = EndpointId("77" * 32)
 CONTAINER = "b1" * 32
+KERNEL = Kernel(reply_limit_s=5.0)
 REQUEST = ProgramExternalConnectivity(network_id=NetworkId("6f" * 32), endpoint_id=ENDPOINT, ports=())
 ERROR = CannotPublish("ports cannot be published")
 BLUE: JsonValue = {
@@ -74,7 +77,7 @@ async def engine(
     await runner.setup()
     try:
         await web.UnixSite(runner, path).start()
-        yield Unpublished(store, Engine(f"unix://{path}", timeout_s=3600))
+        yield Unpublished(store, Engine(f"unix://{path}", timeout_s=3600), KERNEL)
     finally:
         await runner.cleanup()
 
@@ -105,7 +108,7 @@ async def test_an_unknown_container_starts(store: Store, tmp_path: Path) -> None
 
 async def test_a_container_starts_if_the_engine_cannot_be_reached(store: Store, tmp_path: Path) -> None:
     """Without an answer its networks are unknown."""
-    await Unpublished(store, Engine(f"unix://{tmp_path}/none", 5)).accept(REQUEST, ERROR)
+    await Unpublished(store, Engine(f"unix://{tmp_path}/none", 5), KERNEL).accept(REQUEST, ERROR)
 
 
 async def test_a_container_starts_if_the_engine_does_not_answer(store: Store, tmp_path: Path) -> None:
@@ -129,3 +132,51 @@ async def test_no_reason_is_recorded_for_a_removed_endpoint(store: Store, tmp_pa
     async with engine(store, tmp_path / "s", ["blue", "red"], remove) as unpublished:
         await unpublished.accept(REQUEST, ERROR)
         assert unpublished.reasons == {}
+
+
+CREATE = CreateEndpoint(
+    network_id=REQUEST.network_id, endpoint_id=ENDPOINT, requested=RequestedInterface(), options={}, has_ports=True
+)
+BRIDGE: JsonObject = {"type": "bridge"}
+PORTMAP: JsonObject = {"type": "portmap", "capabilities": {"portMappings": True}}
+
+
+def blue_list(*plugins: JsonObject) -> NetworkConfigurationList:
+    """Return the list `blue`."""
+    return NetworkConfigurationList.from_document({"cniVersion": "1.0.0", "name": "blue", "plugins": [*plugins]})
+
+
+def starting(tmp_path: Path) -> Kernel:
+    """Return a kernel whose latest process is that of the container."""
+    processes = tmp_path / "proc"
+    (processes / "sys/kernel").mkdir(parents=True)
+    (processes / "sys/kernel/ns_last_pid").write_text("9\n")
+    (processes / "7").mkdir()
+    (processes / "7/cgroup").write_text(f"0::/system.slice/docker-{CONTAINER}.scope\n")
+    return Kernel(reply_limit_s=5.0, processes=processes)
+
+
+async def test_ports_of_the_only_network_are_refused_at_once(store: Store, tmp_path: Path) -> None:
+    """CreateEndpoint is refused, before a plugin runs; the error says what the list lacks."""
+    async with engine(store, tmp_path / "s", ["blue"]) as found:
+        unpublished = replace(found, kernel=starting(tmp_path))
+        with pytest.raises(CannotPublish, match=r'configuration blue has no plugin.*add \{ "type": "portmap"'):
+            await unpublished.refuse_early(CREATE, blue_list(BRIDGE))
+        await unpublished.refuse_early(CREATE, blue_list(BRIDGE, PORTMAP))
+
+
+async def test_ports_of_one_of_several_networks_are_not_refused_at_once(store: Store, tmp_path: Path) -> None:
+    """Another network may publish them."""
+    async with engine(store, tmp_path / "s", ["blue", "red"]) as found:
+        await replace(found, kernel=starting(tmp_path)).refuse_early(CREATE, blue_list(BRIDGE))
+
+
+async def test_ports_of_an_unknown_container_are_not_refused_at_once(store: Store, tmp_path: Path) -> None:
+    """A container without a process is not the one that is being started; without an answer, none is known."""
+    (tmp_path / "other").mkdir()
+    no_engine = Unpublished(store, Engine(f"unix://{tmp_path}/none", 5), starting(tmp_path / "other"))
+    await no_engine.refuse_early(CREATE, blue_list(BRIDGE))
+    async with engine(store, tmp_path / "s", ["blue"]) as found:
+        kernel = starting(tmp_path)
+        (tmp_path / "proc/7/cgroup").write_text("0::/init.scope\n")
+        await replace(found, kernel=kernel).refuse_early(CREATE, blue_list(BRIDGE))
