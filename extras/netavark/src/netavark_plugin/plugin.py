@@ -132,6 +132,8 @@ def gc(arguments: Sequence[str], _: Document) -> None:
     """
     plugin_dirs = [Path(one) for one in arguments[1:]] or Settings.of_network({"name": ""}).plugin_dirs
     runtime = _open_runtime(plugin_dirs)
+    # Before podman is asked: a container is in its database before it is set up. In the other order, one that is set up
+    # in between would be deleted while it runs.
     found = asyncio.run(runtime.attachments())
     listed = subprocess.run(_LIST_CONTAINERS, capture_output=True, text=True, check=False)
     if listed.returncode != 0:
