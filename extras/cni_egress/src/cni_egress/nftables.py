@@ -197,15 +197,6 @@ class Nftables:
                 found.append(fields[attribute_of_name].rstrip(b"\0").decode())
         return found
 
-    def has_chain(self, family: Family, chain: str) -> bool:
-        """Return whether there is a chain.
-
-        Raises:
-            NetlinkError: The kernel has refused to answer.
-        """
-        body = _head(family) + attribute(1, _text(TABLE)) + attribute(3, _text(chain))
-        return self.netlink.ask(_GET_CHAIN, body) is not None
-
     def count_rules(self, family: Family, chain: str) -> int:
         """Return the number of rules of a chain; 0 if there is no such chain.
 
