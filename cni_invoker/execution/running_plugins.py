@@ -11,6 +11,7 @@ makes. So each execution for a container has a file, called `<process ID>-<start
 The plugin finds the name of the file in its environment, and so does whatever it runs, such as its IPAM plugin or
 iptables. All processes with the name of an orphaned execution are killed, and nothing else: a daemon that a plugin has
 started on purpose has the name of an execution that has ended, whose file is gone.
+What a plugin starts with a cleaned environment (`env -i`, `sudo`) is not found, and outlives its runtime.
 
 The file is written before the plugin starts, and removed when it has ended. That of a plugin that hangs in the kernel
 stays until the next start of the runtime: no DEL may run beside it.
