@@ -197,6 +197,7 @@ class Daemon:
             teardowns=self.teardown.queue,
             journal=self.resources.journal,
             drain_timeout_s=self.resources.settings.drain_timeout_s,
+            on_hidden=self.resources.kernel.distrust_processes,
         )
 
     def answering_admin(self, sock: socket.socket | None) -> AbstractAsyncContextManager[None]:

@@ -9,7 +9,7 @@ accepts them.
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from typing import Final
 
@@ -36,12 +36,14 @@ async def answering(
     teardowns: TeardownQueue,
     journal: Journal,
     drain_timeout_s: float,
+    on_hidden: Callable[[], None],
 ) -> AsyncIterator[None]:
     """Answer calls on a listening socket; at the end accept no new ones and complete running calls and teardowns.
 
     Calls and teardowns that take longer than `drain_timeout_s` are logged and cancelled; the next start completes them.
+    `on_hidden` is called as by `make_app`.
     """
-    async with running(make_app(methods, calls, journal), cancels=False) as server:
+    async with running(make_app(methods, calls, journal, on_hidden=on_hidden), cancels=False) as server:
         async with accepting(sock, server):
             yield
         with suppress(TimeoutError):

@@ -193,8 +193,9 @@ def _wrap_answers(boundaries: Boundaries) -> None:
         validate: Validator | None,
         request: web.Request,
         calls: CallsUnderWay,
+        caller_pid: int | None,
     ) -> JsonObject | bytes:
-        reply = await answer(method, validate, request, calls)
+        reply = await answer(method, validate, request, calls, caller_pid)
         if callable(method.answer):
             boundaries.reach(f"answer {method.name}")
         return reply

@@ -96,7 +96,7 @@ def network_driver(
 
     answered = partial(_with_caller, kernel)
 
-    async def oper_info(body: JsonObject, _: int) -> JsonObject:
+    async def oper_info(body: JsonObject, _: int | None) -> JsonObject:
         await joined.oper_info(parse_endpoint_reference(body))
         return _NOTHING_TO_SHOW
 
@@ -159,7 +159,7 @@ def ipam_driver(ipam: IpamService) -> tuple[Method, ...]:
     # fmt: on
 
 
-async def _allocate(body: JsonObject, _: int) -> JsonObject:
+async def _allocate(body: JsonObject, _: int | None) -> JsonObject:
     """Return the options of a network as they are: the nodes receive exactly those of this answer with CreateNetwork.
 
     It is called again after each restart of the manager and each change of the leader. Nothing is refused here, because
@@ -176,7 +176,7 @@ def _with_caller(
 ) -> Answer:
     """Return the answer of a call that needs to know who makes it."""
 
-    async def carry_out(request: Request, caller_pid: int) -> JsonObject:
+    async def carry_out(request: Request, caller_pid: int | None) -> JsonObject:
         return render(await call(request, _find_caller(kernel, caller_pid)))
 
     return lambda body, caller_pid: carry_out(parse(body), caller_pid)
@@ -200,17 +200,16 @@ def _without_result(parse: Callable[[JsonObject], Request], call: Callable[[Requ
     return _answered(parse, call, lambda _: {})
 
 
-def _find_caller(kernel: Kernel, pid: int) -> ProcessRecord | None:
-    """Return the process that makes a call, usually dockerd; None if it is not visible, which the kernel's view logs.
+def _find_caller(kernel: Kernel, pid: int | None) -> ProcessRecord | None:
+    """Return the process that makes a call, usually dockerd; None if it is not visible or its connection was lost.
 
     Its start time distinguishes it from later processes with the same ID.
 
     Args:
         kernel: Finds start times of processes.
-        pid: Its process ID, 0 if that is not visible.
+        pid: Its process ID, 0 if that is not visible, None if the connection was lost.
     """
-    if pid == 0:
-        kernel.distrust_processes()
+    if not pid:
         return None
     try:
         started = kernel.find_start(pid)

@@ -59,9 +59,10 @@ _ERROR_CHARACTERS: Final = 8192
 _EXPECTED: Final = (BridgeError, CniError, KernelError, StateError, JsonError)
 
 
-Answer = Callable[[JsonObject, int], Awaitable[JsonObject | bytes]]
-"""Takes the body and the PID of the calling process (0 if that is not visible), parses the body, and returns an
-awaitable that executes the call and gives the body of the reply: an object, or bytes if it is rendered already."""
+Answer = Callable[[JsonObject, int | None], Awaitable[JsonObject | bytes]]
+"""Takes the body and the PID of the calling process (0 if that is not visible, None if its connection was lost), parses
+the body, and returns an awaitable that executes the call and gives the body of the reply: an object, or bytes if it is
+rendered already."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,17 +88,26 @@ class Method:
     readable: Callable[[str, str | None], Awaitable[str]] | None = None
 
 
-def make_app(methods: Iterable[Method], calls: CallsUnderWay, journal: Journal | None = None) -> web.Application:
-    """Return the application that answers `methods`, and everything else with status 404."""
+def make_app(
+    methods: Iterable[Method],
+    calls: CallsUnderWay,
+    journal: Journal | None = None,
+    *,
+    on_hidden: Callable[[], None] = lambda: None,
+) -> web.Application:
+    """Return the application that answers `methods`, and everything else with status 404.
+
+    It calls `on_hidden` for each call of a process that is not visible: it is in a PID namespace outside of this one.
+    """
     app = web.Application(client_max_size=MAX_BODY_BYTES)
     for method in methods:
-        app.router.add_post(f"/{method.name}", _handler(method, calls, journal or Journal()))
+        app.router.add_post(f"/{method.name}", _handler(method, calls, journal or Journal(), on_hidden))
     app.router.add_route("*", "/{path:.*}", _unknown)
     return app
 
 
 def _handler(
-    method: Method, calls: CallsUnderWay, journal: Journal
+    method: Method, calls: CallsUnderWay, journal: Journal, on_hidden: Callable[[], None]
 ) -> Callable[[web.Request], Awaitable[web.Response]]:
     is_constant = isinstance(method.answer, Mapping)
     validate = load_validator(method.schema) if method.schema and not is_constant else None
@@ -105,7 +115,10 @@ def _handler(
     async def handle(request: web.Request) -> web.Response:
         with traced(rpc=method.name):
             started = time.monotonic()
-            reply = await _answer(method, validate, request, calls)
+            caller_pid = None if request.transport is None else find_peer(request.transport.get_extra_info("socket"))
+            if caller_pid == 0:
+                on_hidden()
+            reply = await _answer(method, validate, request, calls, caller_pid)
             duration_ms = round((time.monotonic() - started) * 1000, 1)
             bound = structlog.contextvars.get_contextvars()
             ids = {"networkId": bound.get("network_id"), "endpointId": bound.get("endpoint_id")}
@@ -122,7 +135,7 @@ def _handler(
 
 
 async def _answer(
-    method: Method, validate: Validator | None, request: web.Request, calls: CallsUnderWay
+    method: Method, validate: Validator | None, request: web.Request, calls: CallsUnderWay, caller_pid: int | None
 ) -> JsonObject | bytes:
     """Return the reply, or `{"Err": text}` (`error_key`) after an error: the only place where errors become replies."""
     if isinstance(method.answer, Mapping):
@@ -130,7 +143,6 @@ async def _answer(
     try:
         data = b"" if validate is None else await _read(method, request)
         body: JsonObject = {} if validate is None else await _parse_body(method, validate, data, calls)
-        caller_pid = 0 if request.transport is None else find_peer(request.transport.get_extra_info("socket"))
         ids = {"network_id": "NetworkID", "endpoint_id": "EndpointID", "pool_id": "PoolID"}
         known = {name: value for name, key in ids.items() if (value := find_str(body, key))}
         structlog.contextvars.bind_contextvars(**known)

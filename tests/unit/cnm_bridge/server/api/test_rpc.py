@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from aiohttp import ClientSession, UnixConnector, web
-from aiohttp.test_utils import TestClient
+from aiohttp.test_utils import TestClient, make_mocked_request
 from pytest_aiohttp.plugin import AiohttpClient
 
 from cni_bridge_spec import JsonObject, JsonValue
@@ -26,7 +26,7 @@ NETWORK, ENDPOINT = "a1" * 32, "b2" * 32
 BODY = {"NetworkID": NETWORK}
 
 Client = TestClient[web.Request, web.Application]
-Answer = Callable[[JsonObject, int], Awaitable[JsonObject]] | JsonObject
+Answer = Callable[[JsonObject, int | None], Awaitable[JsonObject]] | JsonObject
 
 
 class Recorder:
@@ -36,7 +36,7 @@ class Recorder:
         self.error = error
         self.bodies: list[JsonObject] = []
 
-    async def __call__(self, body: JsonObject, _: int) -> JsonObject:
+    async def __call__(self, body: JsonObject, _: int | None) -> JsonObject:
         """Return `{"Value": 1}`, or raise."""
         self.bodies.append(body)
         if self.error:
@@ -109,7 +109,7 @@ async def test_a_very_large_body_is_parsed_in_a_thread(aiohttp_client: AiohttpCl
     recorder = Recorder()
     threads: list[int] = []
 
-    def answer(body: JsonObject, caller_pid: int) -> Awaitable[JsonObject]:
+    def answer(body: JsonObject, caller_pid: int | None) -> Awaitable[JsonObject]:
         threads.append(threading.get_ident())
         return recorder(body, caller_pid)
 
@@ -207,7 +207,7 @@ async def test_a_call_that_does_nothing_never_fails(aiohttp_client: AiohttpClien
 async def test_the_caller_of_a_call_is_known(tmp_path: Path) -> None:
     """Its process ID comes from the kernel."""
 
-    async def answer(_: JsonObject, caller_pid: int) -> JsonObject:
+    async def answer(_: JsonObject, caller_pid: int | None) -> JsonObject:
         return {"Value": caller_pid}
 
     async with (
@@ -218,12 +218,38 @@ async def test_the_caller_of_a_call_is_known(tmp_path: Path) -> None:
         assert await response.json() == {"Value": os.getpid()}
 
 
+@pytest.mark.parametrize("answer", [Recorder(), {"Value": 1}])
+async def test_a_caller_that_is_not_visible_is_reported(aiohttp_client: AiohttpClient, answer: Answer) -> None:
+    """For each call, also one that does nothing. The kernel gives a caller over TCP the process ID 0, too."""
+    reports: list[None] = []
+    method = Method(name="NetworkDriver.Test", schema=None, answer=answer)
+    client = await aiohttp_client(make_app([method], CallsUnderWay(), on_hidden=lambda: reports.append(None)))
+    await call(client)
+    assert len(reports) == 1
+
+
+async def test_a_lost_connection_is_no_hidden_caller() -> None:
+    """Its call is executed with an unknown caller, and what is known of processes stays."""
+
+    async def answer(_: JsonObject, caller_pid: int | None) -> JsonObject:
+        return {"Value": caller_pid}
+
+    method = Method(name="NetworkDriver.Test", schema=None, answer=answer)
+    app = make_app([method], CallsUnderWay(), on_hidden=lambda: pytest.fail("it is reported"))
+    handle = next(iter(app.router.routes())).handler
+    request = make_mocked_request("POST", "/NetworkDriver.Test")
+    request.protocol.transport = None
+    response = await handle(request)
+    assert isinstance(response, web.Response)
+    assert response.body == b'{"Value":null}'
+
+
 async def test_a_call_completes_although_its_client_has_gone(tmp_path: Path) -> None:
     """A call that may have changed something runs to completion, and a stop of the daemon waits for it."""
     begun, proceed, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
     calls = CallsUnderWay()
 
-    async def answer(body: JsonObject, _: int) -> JsonObject:
+    async def answer(body: JsonObject, _: int | None) -> JsonObject:
         begun.set()
         await proceed.wait()
         ended.set()
@@ -258,7 +284,7 @@ async def test_a_running_call_names_network_and_endpoint(aiohttp_client: Aiohttp
     """During the call Docker is idle for that endpoint, and for no other."""
     calls = CallsUnderWay()
 
-    async def answer(_: JsonObject, __: int) -> JsonObject:
+    async def answer(_: JsonObject, __: int | None) -> JsonObject:
         return {"all": list(calls.all), "quiet": [calls.quiet_s(endpoint) > 0 for endpoint in (ENDPOINT, NETWORK)]}
 
     method = Method(name="NetworkDriver.Test", schema="cnm/EndpointReference", answer=answer)
@@ -272,7 +298,7 @@ async def test_a_call_of_docker_without_a_body_counts_as_activity(tmp_path: Path
     """Whether a call is Docker's does not depend on its schema; its caller is known, too."""
     calls = CallsUnderWay()
 
-    async def answer(_: JsonObject, caller_pid: int) -> JsonObject:
+    async def answer(_: JsonObject, caller_pid: int | None) -> JsonObject:
         return {"calls": list(calls.all), "isQuiet": calls.quiet_s(ENDPOINT) > 0, "caller": caller_pid}
 
     async with (
