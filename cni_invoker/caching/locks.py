@@ -107,7 +107,7 @@ async def _end_plugins(running_dir: Path, container_id: str) -> None:
     ended = await run_in_thread(lambda: kill_orphaned_plugins(running_dir, [container_id], limit_s=_KILL_LIMIT_S))
     if ended:
         log_event(__name__, "plugins.ended", container_id=container_id, pids=", ".join(map(str, ended)))
-    running = find_orphaned_plugins(running_dir, [container_id])
+    running = await run_in_thread(lambda: find_orphaned_plugins(running_dir, [container_id]))  # they may hang
     if running:
         raise PluginStillRuns(container_id, [str(plugin) for plugin in running])
 

@@ -47,15 +47,22 @@ class Kept:
 
     Attributes:
         environment: What the plugin needs in its environment.
-        pid: Its process ID, None before it has started.
+        process: Its process ID, and when it was started; None before.
     """
 
     environment: Mapping[str, str]
-    pid: int | None = None
+    process: tuple[int, int | None] | None = None
 
     def on_started(self, pid: int) -> None:
-        """Take note of the process ID."""
-        self.pid = pid
+        """Take note of the process, which has not been reaped."""
+        self.process = pid, start_of(pid)
+
+    def has_ended(self) -> bool:
+        """Return whether it does not run. Unlike its environment, this can be read although it hangs in the kernel."""
+        if self.process is None:
+            return True
+        pid, started = self.process
+        return started is None or start_of(pid) != started
 
 
 class RunningPlugins:
@@ -79,7 +86,7 @@ class RunningPlugins:
         try:
             yield kept
         finally:
-            if file is not None and not (kept.pid and _has_name(kept.pid, file.name)):
+            if file is not None and kept.has_ended():
                 with suppress(OSError):
                     file.unlink()
 

@@ -3,13 +3,23 @@
 """The attachment cache on disk, used concurrently."""
 
 import asyncio
+import os
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from errno import EPERM
 from pathlib import Path
 
 import pytest
 
 from cni_invoker import FileCache
-from cni_invoker.errors import NetworkBusy
+from cni_invoker.caching import locks
+from cni_invoker.errors import NetworkBusy, PluginStillRuns
+from cni_invoker.execution import running_plugins
+from cni_invoker.execution.process_table import environment_of
 from tests.unit.cni_invoker.cached_attachments import cached
+from tests.unit.cni_invoker.processes import wait_until
 
 
 @pytest.fixture(name="files")
@@ -54,3 +64,38 @@ async def test_concurrent_writes_are_all_stored(files: FileCache) -> None:
         for number in range(20):
             tasks.create_task(files.put(cached("blue", f"c{number:02}")))
     assert [one.attachment.container_id for one in await files.list()] == [f"c{number:02}" for number in range(20)]
+
+
+@contextmanager
+def left_behind(name: str) -> Iterator[int]:
+    """Run a process that a plugin of this execution has left behind; yield its process ID."""
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, env={running_plugins.VARIABLE: name}) as process:
+        wait_until(lambda: any(environment_of(process.pid)))
+        yield process.pid
+
+
+async def test_plugins_that_hang_in_the_kernel_do_not_stop_the_event_loop(
+    files: FileCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To read the environment of such a process may never end, so that is done in other threads only."""
+    file = files.running_dir / f"1-{10**12}-0"  # of no process that runs
+    files.running_dir.mkdir(parents=True)
+    file.write_text("c1 ADD bridge\n")
+    readers = set()
+
+    def read_environment(pid: int) -> frozenset[bytes]:
+        readers.add(threading.get_ident())
+        return environment_of(pid)
+
+    def refuse(_: int) -> int:
+        raise OSError(EPERM, "not permitted")
+
+    with left_behind(file.name) as pid:
+        monkeypatch.setattr(locks, "_KILL_LIMIT_S", 0.0)
+        monkeypatch.setattr(os, "pidfd_open", refuse)
+        monkeypatch.setattr(running_plugins, "environment_of", read_environment)
+        with pytest.raises(PluginStillRuns, match=f"{pid} "):
+            async with files.hold("blue", "c1", wait_s=0):
+                pytest.fail("it must not be entered")
+    assert readers
+    assert threading.get_ident() not in readers
