@@ -18,18 +18,7 @@ import pytest
 from tests.hosts.host import Host
 from tests.lab import CommandFailed, Engine, Lab, LabError, wait_until
 from tests.managed_plugin.managed import daemon_pids
-from tests.managed_plugin.swarm import (
-    LIMIT_S,
-    NODES,
-    fetch,
-    is_removed,
-    link,
-    remove,
-    swarm,
-    tasks,
-    two_labs,
-    wait_found,
-)
+from tests.managed_plugin.swarm import LIMIT_S, NODES, fetch, link, remove, swarm, tasks, two_labs, wait_found
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -55,9 +44,9 @@ LAN: Final = ("10.63.0.2", "10.63.0.3")
 """The addresses of the hosts on the LAN of `eth1`, which in other sections is the link of tunnels, or of no use."""
 
 
-@pytest.fixture(name="hosts", scope="module", params=SECOND)
+@pytest.fixture(name="hosts", params=SECOND)
 def make_hosts(request: pytest.FixtureRequest, engine: Engine) -> Iterator[Sequence[Host]]:
-    """Two hosts with the recipe of a section, in a swarm, for all tests of that section."""
+    """Two hosts with the recipe of a section, in a swarm."""
     section: str = request.param
     own = dict(zip(NODES, reversed(NODES), strict=True))
     with two_labs(engine) as labs:
@@ -128,9 +117,6 @@ def test_throughput(hosts: Sequence[Host], request: pytest.FixtureRequest, capsy
         manager.docker(*service, *one, "busybox", "httpd", "-f", "-p", "80", "-h", "/")
         wait_found(labs, network)
         found[network] = max(measure(labs, network) for _ in range(3))
-    manager.docker("service", "rm", *found)
-    for network in found:
-        wait_until(partial(is_removed, manager, network), f"the removal of {network}", LIMIT_S, poll_s=1.0)
     with capsys.disabled():
         sys.stdout.write(f"\n{section}: {found[name]:.0f} MB/s, Docker's overlay: {found['over']:.0f} MB/s\n")
 
