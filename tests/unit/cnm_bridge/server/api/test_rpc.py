@@ -218,14 +218,16 @@ async def test_the_caller_of_a_call_is_known(tmp_path: Path) -> None:
         assert await response.json() == {"Value": os.getpid()}
 
 
-@pytest.mark.parametrize("answer", [Recorder(), {"Value": 1}])
-async def test_a_caller_that_is_not_visible_is_reported(aiohttp_client: AiohttpClient, answer: Answer) -> None:
-    """For each call, also one that does nothing. The kernel gives a caller over TCP the process ID 0, too."""
+@pytest.mark.parametrize(("answer", "count"), [(Recorder(), 1), ({"Value": 1}, 0)])
+async def test_a_caller_that_is_not_visible_is_reported(
+    aiohttp_client: AiohttpClient, answer: Answer, count: int
+) -> None:
+    """A call that does nothing may be anyone's, and is not. The kernel gives a caller over TCP the process ID 0."""
     reports: list[None] = []
     method = Method(name="NetworkDriver.Test", schema=None, answer=answer)
     client = await aiohttp_client(make_app([method], CallsUnderWay(), on_hidden=lambda: reports.append(None)))
     await call(client)
-    assert len(reports) == 1
+    assert len(reports) == count
 
 
 async def test_a_lost_connection_is_no_hidden_caller() -> None:
