@@ -38,6 +38,7 @@ _ERROR_BYTES: Final = 1 << 16
 """How much of the end of the standard output is searched for an error."""
 _ERROR_STARTS: Final = 50
 """How many of the first and of the last `{` are tried, because the search blocks the event loop."""
+_ERROR_KEYS: Final = {"cniVersion", "code", "msg", "details"}
 _GO_PANIC: Final = 2
 
 
@@ -188,25 +189,30 @@ def _signal_name(number: int) -> str:
 
 
 def find_error(stdout: bytes) -> JsonObject | None:
-    """Return the last CNI error that a plugin printed, preferably one with a code; None without one.
+    """Return the CNI error that a plugin printed, None without one.
 
-    Some plugins also print a result (cni#571) or log lines, which have a `msg` too, before or after it.
+    Some plugins also print a result (cni#571) or log lines, which have a `msg` and may have a `code`, before or after
+    it. So one with a `cniVersion` is preferred, then one with a code, then one with nothing but an error's keys; of
+    several, the last one. What is inside an object is not an error of its own.
     """
     text = stdout[-_ERROR_BYTES:].decode("utf-8", "replace")
     starts = [brace.start() for brace in re.finditer("{", text)]
     if len(starts) > 2 * _ERROR_STARTS:
         starts[_ERROR_STARTS:-_ERROR_STARTS] = []
     decoder = json.JSONDecoder()
-    without_code = None
-    for start in reversed(starts):
+    found, best, end = None, (False, False, False), 0
+    for start in starts:
+        if start < end:
+            continue
         with suppress(ValueError, RecursionError):  # it is not JSON
-            value, _ = decoder.raw_decode(text, start)
+            value, end = decoder.raw_decode(text, start)
             if any(not isinstance(value.get(key), str | None) for key in ("msg", "details")):
                 continue
-            if isinstance(value.get("code"), int) and value["code"]:
-                return as_object(value, "error")
-            without_code = without_code or (value if value.get("msg") else None)
-    return without_code
+            has_code = isinstance(value.get("code"), int) and bool(value["code"])
+            rank = "cniVersion" in value, has_code, value.keys() <= _ERROR_KEYS
+            if (has_code or value.get("msg")) and rank >= best:
+                found, best = as_object(value, "error"), rank
+    return found
 
 
 def why_not_executed(path: Path, number: int) -> str | None:

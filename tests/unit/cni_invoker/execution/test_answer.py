@@ -114,6 +114,22 @@ async def test_json_log_lines_do_not_hide_the_error(plugins: FakePlugins, line: 
     assert alone.msg in {"closing", "b"}
 
 
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        ('{"cniVersion":"1.0.0","code":7,"msg":"banana"}', '{"code":5,"msg":"closing"}'),
+        ('{"code":7,"msg":"banana"}', '{"level":"info","code":5,"msg":"closing"}'),
+        ('{"code":7,"msg":"banana"}', '{"level":"info","cause":{"code":5,"msg":"closing"}}'),
+        ('{"code":7,"msg":"banana","cause":{"code":5,"msg":"closing"}}', ""),
+    ],
+)
+async def test_a_code_elsewhere_does_not_hide_the_error(plugins: FakePlugins, error: str, line: str) -> None:
+    """Log lines and what is inside an object may have a code too."""
+    for printed in (f"{error}\n{line}\n", f"{line}\n{error}\n"):
+        found = await failure(plugins, stdout=printed, exit=1)
+        assert (found.code, found.msg) == (7, "banana")
+
+
 async def test_braces_do_not_hide_the_error(plugins: FakePlugins) -> None:
     """Braces in the details, or in log lines before the error, are not taken for errors."""
     error = await failure(plugins, error={"code": 7, "msg": "banana", "details": "{" * 300})
@@ -127,7 +143,18 @@ async def test_the_search_for_an_error_is_bounded(
     plugins: FakePlugins, monkeypatch: pytest.MonkeyPatch, noise: str
 ) -> None:
     """At most a hundred positions of the output are parsed, so that the event loop is not blocked."""
-    printed = noise * (65_536 // len(noise))
+    assert 0 < await count_tries(plugins, monkeypatch, noise * (65_536 // len(noise))) <= 100
+
+
+async def test_what_is_inside_an_object_is_not_parsed_again(
+    plugins: FakePlugins, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A long result would be parsed a hundred times."""
+    assert await count_tries(plugins, monkeypatch, f'{{"ips": [{"{}, " * 10_000}{{}}]}}') == 1
+
+
+async def count_tries(plugins: FakePlugins, monkeypatch: pytest.MonkeyPatch, printed: str) -> int:
+    """Return at how many positions the output of a plugin that fails is parsed."""
     tries = []
 
     class CountingDecoder(json.JSONDecoder):
@@ -139,7 +166,7 @@ async def test_the_search_for_an_error_is_bounded(
     monkeypatch.setattr(json, "JSONDecoder", CountingDecoder)
     with pytest.raises(PluginFailed):
         await run(path, limits=replace(LIMITS, stdout_bytes=65_536))
-    assert 0 < len(tries) <= 100
+    return len(tries)
 
 
 async def test_a_failed_plugin_without_output(plugins: FakePlugins) -> None:
