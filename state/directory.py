@@ -6,7 +6,7 @@
 | --------------------------- | ------------------------------------------------------------------------- |
 | `lock`                      | locked by the process whose ID it contains                                |
 | `leveldb`                   | the database                                                              |
-| `leveldb.unfinished`        | a new database that is being written; worthless after a crash             |
+| `leveldb.unfinished`        | a database or a copy that is being written; worthless after a crash       |
 | `leveldb.next`              | a complete new database; becomes `leveldb` once that has been moved aside |
 | `leveldb.damaged-TIME`      | a damaged database, or one with damaged records; the newest five are kept |
 """
@@ -78,7 +78,7 @@ def replace(directory: Path, name: str, write: Callable[[Path], None]) -> Path:
         shutil.rmtree(unfinished, ignore_errors=True)
         raise
     unfinished.rename(following)
-    _sync_directory(directory)
+    _sync(directory)
     aside = _copy_path(directory, name)
     (directory / name).rename(aside)
     finish_replacement(directory, name)
@@ -92,13 +92,15 @@ def copy_aside(directory: Path, name: str) -> Path:
     Raises:
         OSError: It cannot be read, or written.
     """
-    aside = _copy_path(directory, name)
+    unfinished, aside = directory / f"{name}.unfinished", _copy_path(directory, name)
     try:
-        shutil.copytree(directory / name, aside)
+        shutil.copytree(directory / name, unfinished, copy_function=_copy_file)
+        _sync(unfinished)
+        unfinished.rename(aside)
+        _sync(directory)
     except BaseException:
-        shutil.rmtree(aside, ignore_errors=True)
+        shutil.rmtree(unfinished, ignore_errors=True)
         raise
-    os.sync()
     _remove_old_copies(directory, name)
     return aside
 
@@ -113,7 +115,7 @@ def finish_replacement(directory: Path, name: str) -> None:
         shutil.rmtree(following)
     else:
         following.rename(directory / name)
-    _sync_directory(directory)
+    _sync(directory)
 
 
 def _copy_path(directory: Path, name: str) -> Path:
@@ -135,9 +137,15 @@ def _remove_old_copies(directory: Path, name: str) -> None:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def _sync_directory(directory: Path) -> None:
-    """Have new and renamed files of a directory survive a crash of the host."""
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+def _copy_file(source: str, copy: str) -> None:
+    """Copy a file to the disk."""
+    shutil.copy2(source, copy)
+    _sync(Path(copy))
+
+
+def _sync(path: Path) -> None:
+    """Have the content of a file, or new and renamed files of a directory, survive a crash of the host."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
     finally:

@@ -2,12 +2,13 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """A damaged record is removed and reported; all others are kept."""
 
+import os
 from pathlib import Path
 
 import plyvel
 import pytest
 
-from cni_bridge_state import EndpointRecord, NetworkRecord
+from cni_bridge_state import EndpointRecord, NetworkRecord, StateUnusable
 from cni_bridge_state.codec import join_checksum, render_value
 from cni_bridge_state.store import Store
 
@@ -84,3 +85,37 @@ def test_only_the_newest_copies_are_kept(directory: Path) -> None:
         copies += [finding.copy for finding in store.findings]
         store.close()
     assert sorted(directory.glob("leveldb.damaged-*")) == copies[-5:]
+
+
+def test_a_copy_is_complete_on_disk_before_it_has_its_name(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only its files and the two directories are waited for: another file system of the host may hang."""
+    synced: list[str] = []
+    fsync = os.fsync
+
+    def recorded(fd: int) -> None:
+        synced.append(str(Path(f"/proc/self/fd/{fd}").readlink()))
+        fsync(fd)
+
+    monkeypatch.setattr("os.fsync", recorded)
+    monkeypatch.setattr("os.sync", lambda: pytest.fail("all file systems are waited for"))
+    put(directory, "network/n1", b"[]")
+    store = Store.open(directory)
+    store.close()
+    (finding,) = store.findings
+    unfinished = directory / "leveldb.unfinished"
+    assert sorted(synced[:-2]) == sorted(f"{unfinished}/{path.name}" for path in finding.copy.iterdir())
+    assert synced[-2:] == [str(unfinished), str(directory)]
+
+
+def test_an_interrupted_copy_is_removed(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has no name of a copy, and the record stays for the next start."""
+    put(directory, "network/n1", b"[]")
+
+    def end(fd: int) -> None:
+        raise OSError(fd)
+
+    with monkeypatch.context() as broken:
+        broken.setattr("os.fsync", end)
+        with pytest.raises(StateUnusable, match="set damaged records aside"):
+            Store.open(directory)
+    assert [path.name for path in directory.glob("leveldb*")] == ["leveldb"]
