@@ -11,7 +11,8 @@ from typing import Final
 from cnm_bridge.server.admin.metrics import CONTENT_TYPE
 
 _AT_ONCE: Final = 32
-"""Connections at a time; a further one is closed. So strangers leave the descriptors to Docker."""
+"""Connections at a time. For a further one the oldest that has sent no request is closed, else it is closed itself. So
+strangers leave the descriptors to Docker, and do not keep a scraper out by silence."""
 _LIMIT_S: Final = 20.0
 """Time limit of a connection."""
 _LONGEST: Final = 8192
@@ -27,22 +28,30 @@ async def answering_scrapes(
         yield
         return
     open_now: set[asyncio.StreamWriter] = set()
+    without_request: dict[asyncio.StreamWriter, None] = {}  # the oldest first
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(open_now) >= _AT_ONCE:
-            writer.transport.abort()
-            return
         open_now.add(writer)
+        without_request[writer] = None
+        if len(open_now) > _AT_ONCE:
+            oldest = next(iter(without_request))
+            oldest.transport.abort()
+            open_now.discard(oldest)
+            del without_request[oldest]
+            if oldest is writer:
+                return
         try:
             with suppress(OSError, TimeoutError, EOFError, asyncio.LimitOverrunError):
                 async with asyncio.timeout(_LIMIT_S):
                     head = await reader.readuntil(b"\r\n\r\n")
+                    without_request.pop(writer, None)
                     writer.write(await _answer(head, give_metrics))
                     await writer.drain()
                     writer.close()
                     await writer.wait_closed()
         finally:
             open_now.discard(writer)
+            without_request.pop(writer, None)
             writer.transport.abort()
 
     server = await asyncio.start_server(serve, sock=sock, limit=_LONGEST, backlog=_AT_ONCE)
