@@ -35,3 +35,23 @@ async def test_scrapes_share_an_answer(
         after = await asyncio.gather(*(scrape(served) for _ in range(5)))
     assert [before[0], after[0][0]] == seen
     assert (len({text for _, text in after}) == 1) == (valid_s > 0)
+
+
+@pytest.mark.parametrize(
+    ("line", "status"),
+    [
+        ("GET /metrics?x=y HTTP/1.1", "200"),
+        ("GET /metrics? HTTP/1.1", "200"),
+        ("GET /metricsx HTTP/1.1", "404"),
+        ("GET /?/metrics HTTP/1.1", "404"),
+        ("POST /metrics HTTP/1.1", "404"),
+        ("GET", "404"),
+    ],
+)
+async def test_a_query_is_ignored(tmp_path: Path, line: str, status: str) -> None:
+    """A scraper may be configured to send parameters."""
+    async with serving(tmp_path, Settings(metrics_listen="127.0.0.1:0")) as served:
+        reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+        writer.write(f"{line}\r\n\r\n".encode())
+        assert (await reader.read()).split()[1].decode() == status
+        writer.close()

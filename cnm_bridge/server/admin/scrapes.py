@@ -64,7 +64,8 @@ async def answering_scrapes(
 
 
 async def _answer(head: bytes, give_metrics: Callable[[], Awaitable[bytes]]) -> bytes:
-    if head.split(b" ", 2)[:2] != [b"GET", b"/metrics"]:
+    method, target, *_ = (*head.split(b" ", 2), b"")
+    if (method, target.partition(b"?")[0]) != (b"GET", b"/metrics"):
         return b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
     body = await give_metrics()
     fields = f"Content-Type: {CONTENT_TYPE}\r\nContent-Length: {len(body)}\r\nConnection: close"
