@@ -88,14 +88,17 @@ def forgotten_networks(
 def unknown_endpoints(
     view: EngineView, known: Iterable[EndpointRecord]
 ) -> Mapping[EndpointId, tuple[EngineNetwork, EngineEndpoint]]:
-    """Return the endpoints that Docker has and we do not know, each with its network."""
+    """Return the endpoints in containers that Docker has and we do not know, each with its network.
+
+    One in no container has no sandbox, so nothing of it can be rebuilt.
+    """
     records = {record.id for record in known}
     return {
         EndpointId(endpoint.id): (network, endpoint)
         for network in view.networks.values()
         if network is not None
         for endpoint in network.endpoints.values()
-        if endpoint.id not in records
+        if endpoint.id not in records and endpoint.container_id is not None
     }
 
 

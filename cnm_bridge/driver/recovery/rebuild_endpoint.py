@@ -15,6 +15,7 @@ from cni_bridge_state import AttachmentId, EndpointId, EndpointRecord, NetworkId
 from cni_bridge_state.store import Store
 from cni_invoker import NetworkConfigurationList
 from cnm_bridge.core.engine_facts import EngineEndpoint, EngineNetwork
+from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.link.endpoint_replies import given_addresses
 from cnm_bridge.core.lists.guard import without_gateway
 from cnm_bridge.core.naming import STAGING_IFNAME, alternative_name, pin_path
@@ -92,11 +93,11 @@ class RebuildEndpoint:
     lost_records: LostRecords
 
     async def __call__(self, network: EngineNetwork, endpoint: EngineEndpoint) -> None:
-        """Store a record of `endpoint` in phase JOINED, if the engine knows its sandbox.
+        """Store a record of `endpoint` in phase JOINED.
 
         Raises:
             EngineUnavailable: The engine does not answer.
-            Refused: The network has no record.
+            Refused: The engine does not know its sandbox, or the network has no record.
             CniError: The network's configuration does not exist or does not fit its plugins.
             KernelError: Its pinned sandbox cannot be read.
             StateError: The record cannot be written.
@@ -104,8 +105,9 @@ class RebuildEndpoint:
         sandbox = None
         if endpoint.container_id is not None:
             sandbox = await self.engine.find_sandbox(endpoint.container_id, endpoint.id)
-        if sandbox is not None:
-            await self._rebuild(network, endpoint, sandbox)
+        if sandbox is None:
+            raise Refused(f"the engine does not know the sandbox of container {endpoint.name}")
+        await self._rebuild(network, endpoint, sandbox)
 
     async def _rebuild(self, network: EngineNetwork, endpoint: EngineEndpoint, sandbox: str) -> None:
         endpoint_id = EndpointId(endpoint.id)

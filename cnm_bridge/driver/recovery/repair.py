@@ -10,7 +10,7 @@ Docker's, and a DeleteEndpoint may be on its way to us.
 import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -58,7 +58,7 @@ class Differences:
     Attributes:
         forgotten: Endpoints that Docker or the kernel has lost: the record, and the reason for the log.
         networks: Networks that Docker has lost.
-        unknown: Endpoints that Docker has and that have no record, each with its network.
+        unknown: Endpoints in containers that Docker has and that have no record, each with its network.
         leftovers: Objects of endpoints whose record was lost.
         unwritten: Reservations that are empty because host-local was killed, or is about to write them.
         has_networks: Whether there are records of networks.
@@ -77,6 +77,14 @@ class Differences:
     def lost_records(self) -> tuple[EndpointRecord, ...]:
         """The records of the forgotten endpoints."""
         return tuple(record for record, _ in self.forgotten.values())
+
+    def without(self, endpoints: frozenset[EndpointId]) -> "Differences":
+        """Return the differences besides those of some unknown endpoints."""
+        return replace(
+            self,
+            unknown={key: found for key, found in self.unknown.items() if key not in endpoints},
+            leftovers={key: found for key, found in self.leftovers.items() if EndpointId(key) not in endpoints},
+        )
 
     def __bool__(self) -> bool:
         return bool(self.forgotten or self.networks or self.unknown or self.leftovers)
@@ -151,6 +159,7 @@ class Repair:
     grace_s: float
     _warned_before: frozenset[tuple[str, str]] = field(default=frozenset(), init=False)
     _warned_now: set[tuple[str, str]] = field(default_factory=set, init=False)
+    _not_rebuilt: set[EndpointId] = field(default_factory=set, init=False)
     _foreign_before: frozenset[NetworkId] = field(default=frozenset(), init=False)
 
     async def __call__(self) -> EngineAnswer | None:
@@ -163,6 +172,12 @@ class Repair:
         first = await self._compare()
         if first.answer is not None and first.answer.is_new:  # now the engine's own list of networks counts, too
             first = await self._compare()
+        # What the last round could not rebuild was found by two comparisons then: it needs no further pause.
+        known = frozenset(first.unknown.keys() & self._not_rebuilt)
+        self._not_rebuilt.clear()
+        for endpoint_id in known:
+            await self._try_rebuild(*first.unknown[endpoint_id])
+        first = first.without(known)
         if not first:
             return first.answer
         await asyncio.sleep(self.grace_s)
@@ -212,6 +227,7 @@ class Repair:
         try:
             await self.rebuild_endpoint(network, endpoint)
         except (BridgeError, CniError, KernelError, StateError) as exc:
+            self._not_rebuilt.add(EndpointId(endpoint.id))
             self._warn_once(endpoint.id, "endpoint.not_rebuilt", endpoint_id=endpoint.id, error=str(exc))
         except Exception:  # a bug is logged, and must not keep the round from handling the other endpoints
             log.exception("endpoint.not_rebuilt", endpoint_id=endpoint.id)

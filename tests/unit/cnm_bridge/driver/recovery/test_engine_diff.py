@@ -25,7 +25,10 @@ ENDPOINT = replace(endpoint("e1"), network_id=NETWORK.id, sandbox_key="/var/run/
 
 def engine_view(*endpoints: str) -> EngineView:
     """Return an engine that has the network with these endpoints."""
-    known = {name: EngineEndpoint(id=name, name="web", address=None, address_ipv6=None, mac=None) for name in endpoints}
+    known = {
+        name: EngineEndpoint(id=name, name="web", address=None, address_ipv6=None, mac=None, container_id="b1" * 32)
+        for name in endpoints
+    }
     network = EngineNetwork(
         id="n1", name="blue", driver="cni-bridge", internal=False, options={}, pools=(), endpoints=known
     )
@@ -109,11 +112,13 @@ def test_a_process_that_has_requested_an_endpoint_is_known() -> None:
 
 
 def test_unknown_endpoints_are_those_without_a_record() -> None:
-    """They are returned with what Docker knows about them."""
+    """They are returned with what Docker knows about them. One in no container is not: it cannot be rebuilt."""
     seen = engine_view("e1", "e2")
     network = seen.networks[NETWORK.id]
     assert network is not None
     assert unknown_endpoints(seen, [ENDPOINT]) == {EndpointId("e2"): (network, network.endpoints["e2"])}
+    outside = replace(network, endpoints={"e3": replace(network.endpoints["e2"], id="e3", container_id=None)})
+    assert unknown_endpoints(replace(seen, networks={NETWORK.id: outside}), [ENDPOINT]) == {}
 
 
 def test_an_engine_that_knows_one_network_is_ours() -> None:
