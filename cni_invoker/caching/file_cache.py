@@ -130,8 +130,7 @@ class FileCache:
                 raise CacheError(file, f"it has the name for this attachment, and is that of {owner}")
             if new and found is not None:
                 raise AttachmentExists(cached.network, key.container_id, key.ifname)
-            # Not in `results`: after a crash, libcni would mistake it for another attachment.
-            written = self._directory / f"{file.name}.new"
+            written = self._unfinished(cached.network, key)
             with open(written, "wb", opener=_opener(mode=_FILE_MODE)) as opened:  # Path.open has no opener
                 opened.write(render_record(cached))
                 opened.flush()
@@ -150,6 +149,7 @@ class FileCache:
                 is_own = True
             if is_own:
                 file.unlink(missing_ok=True)
+            self._unfinished(network, key).unlink(missing_ok=True)
 
     def _list(self, network: str | None, *, whole: bool) -> tuple[CachedAttachment, ...]:
         with reported("read", self._results):
@@ -170,6 +170,17 @@ class FileCache:
     def _file(self, network: str, key: AttachmentKey) -> Path:
         check_network_name(network)
         return self._results / f"{network}-{key.container_id}-{key.ifname}"
+
+    def _unfinished(self, network: str, key: AttachmentKey) -> Path:
+        """Return the file that `put` writes and renames; after a kill, the next `put` or `remove` makes an end of it.
+
+        It is not in `results`, where libcni would mistake it for another attachment. Its name is short enough if that
+        of the attachment's file is.
+        """
+        import hashlib  # noqa: PLC0415  # it takes longer to load than most modules
+
+        name = f"{network}/{key.container_id}/{key.ifname}"
+        return self._directory / f"{hashlib.sha256(name.encode()).hexdigest()}.new"
 
     def _find(self, file: Path, network: str, key: AttachmentKey) -> CachedAttachment | None:
         found = _read(file)

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 from dataclasses import replace
+from errno import EIO
 from pathlib import Path
 
 import pytest
@@ -40,12 +41,13 @@ async def test_a_damaged_record_does_not_prevent_an_add(files: FileCache, tmp_pa
     assert await files.find("blue", KEY) == CACHED
 
 
-@pytest.mark.parametrize("length", [238, 251])
+@pytest.mark.parametrize("length", [238, 255])
 async def test_a_record_may_have_the_longest_file_name(files: FileCache, tmp_path: Path, length: int) -> None:
     """A longer one is an error before anything runs."""
     one = cached("blue", "c" * (length - len("blue--eth0")))
     await files.put(one)
     assert [len(name) for name in names(tmp_path / "results")] == [length]
+    assert names(tmp_path) == ["results"]
     assert await files.find("blue", one.attachment.key) == one
     await files.remove("blue", one.attachment.key)
     assert await files.list() == ()
@@ -132,27 +134,59 @@ async def test_a_new_attachment_is_synced_to_disk(tmp_path: Path, monkeypatch: p
     assert steps[2:] == [f"fsync {here}/lib/cni", "rename blue-c1-eth0", f"fsync {here}/lib/cni/results/blue-c1-eth0"]
     steps.clear()
     await files.put(CACHED)
-    assert steps == [f"fsync {here}/lib/cni/blue-c1-eth0.new", "rename blue-c1-eth0"]
+    assert [step.rpartition(".")[2] for step in steps] == ["new", "rename blue-c1-eth0"]
     steps.clear()
     await files.remove("blue", KEY)
     assert not steps
     assert names(tmp_path / "lib/cni") == ["lock", "results"]
 
 
-async def test_a_failed_write_changes_nothing(files: FileCache, tmp_path: Path) -> None:
+async def cut_off_put(files: FileCache, directory: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the file that is left of a put that has not completed."""
+
+    def end_before(source: Path, _: Path) -> None:
+        raise OSError(EIO, f"killed before {source.name} was renamed")
+
+    with monkeypatch.context() as kernel:
+        kernel.setattr(os, "rename", end_before)
+        with pytest.raises(CacheError):
+            await files.put(CACHED)
+    (name,) = (name for name in names(directory) if name.endswith(".new"))
+    return directory / name
+
+
+async def test_a_failed_write_changes_nothing(
+    files: FileCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """If a write fails, the earlier record stays complete."""
     await files.put(replace(CACHED, result=None))
-    (tmp_path / "blue-c1-eth0.new").mkdir()
+    left = await cut_off_put(files, tmp_path, monkeypatch)
+    left.unlink()
+    left.mkdir()
     with pytest.raises(CacheError):
         await files.put(CACHED)
     assert await files.find("blue", KEY) == replace(CACHED, result=None)
 
 
-async def test_a_partial_file_of_a_crash_is_overwritten(files: FileCache, tmp_path: Path) -> None:
+async def test_a_partial_file_of_a_crash_is_overwritten(
+    files: FileCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A partial file is not listed, by libcni either, and does not prevent the next put."""
-    (tmp_path / "blue-c1-eth0.new").write_text("x" * 10_000)
+    left = await cut_off_put(files, tmp_path, monkeypatch)
+    left.write_text("x" * 10_000)
+    assert await files.list() == ()
     await files.put(CACHED)
     assert await files.list() == (CACHED,)
+    assert not left.exists()
+
+
+async def test_a_partial_file_of_a_crash_is_removed(
+    files: FileCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DEL comes after an ADD that was killed; nothing stays, although nothing was ever stored."""
+    left = await cut_off_put(files, tmp_path, monkeypatch)
+    await files.remove("blue", KEY)
+    assert not left.exists()
 
 
 async def test_invalid_names_never_become_a_path(files: FileCache) -> None:
