@@ -108,9 +108,9 @@ def test_a_container_removed_first_after_the_state_was_lost(private_scene: Scene
     container = private_scene.run(network)
     lab.stop_daemon(signal.SIGKILL)
     forget_state(lab)
-    lab.start_daemon()
+    lab.start_daemon(*OFTEN)
     lab.docker("rm", "-f", container.name)
-    assert lab.wait_clean(before) == ""
+    assert lab.wait_clean(before, timeout_s=30) == ""
 
 
 @pytest.mark.long

@@ -6,6 +6,7 @@ Each call takes the endpoint's lock, reads its record, calls its attacher, and s
 `cnm_bridge.driver.endpoints.attempts` undoes a failure, and repeats it after a refusal that may pass.
 """
 
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -20,6 +21,7 @@ from cni_bridge_state import (
     Phase,
     ProcessRecord,
     RecordNotFound,
+    StateError,
     WrongPhase,
 )
 from cni_bridge_state.store import Store
@@ -139,6 +141,9 @@ class EndpointService:
         The link is still in the sandbox; libnetwork moves it back to the host namespace after this call.
         """
         await self.joined.leave(request.endpoint_id)
+        if self.store.find_network(request.network_id) is None:  # the state is lost: rounds ask the engine that has it
+            with suppress(StateError):
+                await self.planner.lists.engine_import.find(request.network_id)
         if self._is_being_deleted(request.endpoint_id):  # a plugin of its teardown may hang
             return
         async with self.locks.hold(request.endpoint_id):
