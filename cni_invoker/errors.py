@@ -293,7 +293,7 @@ class CacheError(CniError):
 
 
 class CacheDamaged(CacheError):
-    """A cached attachment is unreadable, or of an unknown format."""
+    """A cached attachment is unreadable."""
 
     code = ErrorCode.DECODING_FAILURE
     phrase = "failed to get cached result: "

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from cni_invoker.caching.locks import OperationLocks, make_durably, reported
-from cni_invoker.caching.record import CachedAttachment, parse_record, render_record
+from cni_invoker.caching.record import CachedAttachment, UnknownKind, parse_record, render_record
 from cni_invoker.documents.attachment import AttachmentKey
 from cni_invoker.documents.checks import StrPath, check_network_name
 from cni_invoker.documents.jsontypes import JsonError
@@ -44,7 +44,8 @@ class FileCache:
         directory: The cache directory; it is created with the first attachment.
 
     Raises:
-        CacheError: From every method: the cache cannot be read or written.
+        CacheError: From every method: the cache cannot be read or written, or the attachment's record is another
+            program's, of an unknown kind; that is left unchanged.
     """
 
     def __init__(self, directory: StrPath = DEFAULT_CACHE_DIR) -> None:
@@ -201,6 +202,8 @@ def _read(file: Path) -> CachedAttachment | None:
         raise CacheDamaged(file, f"it has more than {_FILE_BYTES} bytes")
     try:
         return parse_record(data)
+    except UnknownKind as exc:
+        raise CacheError(file, f"{exc}; delete the attachment with the program that wrote it") from exc
     except JsonError as exc:
         raise CacheDamaged(file, str(exc)) from exc
 

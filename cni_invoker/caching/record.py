@@ -39,6 +39,10 @@ from cni_invoker.messages import log_event
 _KIND: Final = "cniCacheV1"
 
 
+class UnknownKind(JsonError):
+    """A record of another format, such as a newer libcni's: the program that wrote it understands it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CachedAttachment:
     """An attachment whose ADD has begun and whose DEL has not completed.
@@ -95,14 +99,15 @@ def parse_record(data: bytes) -> CachedAttachment:
     """Return the attachment in a file's content.
 
     Raises:
-        JsonError: It is not a record, or one of another format.
+        UnknownKind: It is a record of another format.
+        JsonError: It is not a record.
     """
     record = as_object(parse_json(data), "the record")
     kind = find_str(record, "kind")
-    if kind is None:
+    if not kind:
         raise JsonError("it has no kind, like files of before libcni 0.8, which do not tell whose they are")
     if kind != _KIND:
-        raise JsonError(f"it is of the kind {kind!r}, and only {_KIND!r} is known here")
+        raise UnknownKind(f"it is of the kind {kind!r}, and only {_KIND!r} is known here")
     try:
         attachment = Attachment(
             container_id=get_str(record, "containerId"),

@@ -14,7 +14,7 @@ import pytest
 from cni_invoker import AttachmentKey, FileCache
 from cni_invoker.caching.record import render_record
 from cni_invoker.errors import CacheDamaged, CacheError, InvalidParameter
-from tests.unit.cni_invoker.cached_attachments import CACHED, KEY, cached, names, write_record
+from tests.unit.cni_invoker.cached_attachments import CACHED, KEY, cached, names, read, write_record
 
 
 @pytest.fixture(name="files")
@@ -68,7 +68,7 @@ async def test_a_record_may_have_the_longest_file_name(files: FileCache, tmp_pat
         b'{"kind":"cniCacheV1","containerId":"c1","ifName":"eth0","networkName":"blue","cniArgs":[["A"]]}',
         b'{"kind":"cniCacheV1","containerId":"c1","ifName":"eth0","networkName":"blue","result":"none"}',
         b"\xff\xfe",
-        b'{"kind":"cniCacheV2","containerId":"c1","ifName":"eth0","networkName":"blue"}',
+        b'{"kind":"","containerId":"c1","ifName":"eth0","networkName":"blue"}',
     ],
 )
 async def test_a_damaged_record_is_an_error_that_names_its_file(
@@ -86,6 +86,25 @@ async def test_a_damaged_record_is_an_error_that_names_its_file(
     file.write_bytes(content)
     await files.remove("blue", KEY)
     assert not file.exists()
+
+
+async def test_a_record_of_an_unknown_kind_is_kept(files: FileCache, tmp_path: Path) -> None:
+    """A newer libcni may have written it, in the same directory: it is not damaged, and is neither read nor changed."""
+    content = b'{"kind":"cniCacheV2","containerId":"c1","ifName":"eth0","networkName":"blue"}'
+    file = write_record(tmp_path, content)
+    for attempt in (
+        files.find("blue", KEY),
+        files.find_readable("blue", KEY),
+        files.put(CACHED),
+        files.put(CACHED, new=True),
+        files.remove("blue", KEY),
+        files.list(whole=True),
+    ):
+        with pytest.raises(CacheError, match="of the kind 'cniCacheV2', and only 'cniCacheV1' is known") as caught:
+            await attempt
+        assert not isinstance(caught.value, CacheDamaged)
+    assert await files.list() == ()
+    assert read(file) == content
 
 
 async def test_a_record_that_is_no_regular_file_is_damaged(files: FileCache, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from cni_bridge_spec import JsonValue
 from cni_invoker import Attachment, CachedAttachment, CachedRuntime, FileCache, PluginFailed
-from cni_invoker.errors import BadResult, CacheDamaged, InvalidParameter
+from cni_invoker.errors import BadResult, CacheDamaged, CacheError, InvalidParameter
 from tests.unit.cni_invoker.cached_scene import ATTACHMENT, BANANA, BLUE, FIRST, RESULT, Scene, network
 
 
@@ -39,6 +39,19 @@ async def test_a_damaged_record(scene: Scene, tmp_path: Path) -> None:
     assert scene.calls == ["second DEL", "first DEL"]
     assert "prevResult" not in scene.commands[0].stdin
     assert not file.exists()
+
+
+async def test_a_record_of_an_unknown_kind(scene: Scene, tmp_path: Path) -> None:
+    """Another program's attachment is neither replaced nor deleted, and no plugin runs."""
+    runtime = CachedRuntime(scene.stateless, FileCache(tmp_path))
+    file = tmp_path / "results" / "blue-c1-eth0"
+    file.parent.mkdir()
+    file.write_bytes(b'{"kind":"cniCacheV2"}')
+    for attempt in (runtime.add, runtime.delete, runtime.check):
+        with pytest.raises(CacheError, match="delete the attachment with the program that wrote it"):
+            await attempt(BLUE, ATTACHMENT)
+    assert scene.calls == []
+    assert file.read_bytes() == b'{"kind":"cniCacheV2"}'
 
 
 async def test_delete_accepts_a_stored_argument_that_add_rejects(scene: Scene) -> None:
