@@ -120,7 +120,7 @@ class PortPublisher:
                 the container does not have. Nothing has been changed.
             CniError: A plugin failed. The new ports are not published; the endpoint keeps the earlier ones, unless
                 their DEL has completed.
-            StateError: The record cannot be written; no port is published.
+            StateError: The record cannot be written. Nothing has been changed.
             Interrupted: `interrupt` was called; the teardown, or the next call, removes what was published.
         """
         publishers = _publishers(record)
@@ -130,20 +130,22 @@ class PortPublisher:
         refuse_other_families(requests, result.addresses_of(record.attachment.ifname))
         with self._publication(record.id) as publication:
             earlier, chosen = await self._claim(record, requests)
-            new = (mapping for mapping in chosen if mapping not in earlier)
-            try:
-                if self.has_ports(record) or not makes_nothing_without_ports(publishers):
-                    await publication.step(self.runtime.delete(publishers, Endpoint(record).attachment, result))
-            except BaseException:
-                await self._discard(record.id, new)
-                raise
+            new = [mapping for mapping in chosen if mapping not in earlier]
             changed = _with_ports(record, tuple(chosen))
+            has_ports = self.has_ports(record)
+            published = parse_mappings(record.attachment.capability_args)
+            both = _with_ports(record, tuple(dict.fromkeys((*published, *chosen)))) if has_ports else changed
             try:
-                await self.store.put_endpoint(changed)  # from here on a DEL with these ports is pending
+                await self.store.put_endpoint(both)  # from here on a DEL with all of them is pending
             except StateError:
                 await self._discard(record.id, new)
                 raise
-            await self._discard(record.id, (mapping for mapping in earlier if mapping not in chosen))
+            try:
+                if has_ports or not makes_nothing_without_ports(publishers):
+                    await publication.step(self.runtime.delete(publishers, Endpoint(record).attachment, result))
+            except BaseException:
+                await self._restore(record, new)
+                raise
             try:
                 attachment = Endpoint(changed).attachment
                 before = result.converted(publishers.cni_version)
@@ -151,8 +153,15 @@ class PortPublisher:
             except Interrupted:
                 raise
             except BaseException:
-                await publication.step(self._take_back(changed, publishers))
+                await publication.step(self._take_back(both, publishers))
                 raise
+            if both != changed:
+                try:
+                    await self.store.put_endpoint(changed)
+                except StateError as exc:  # the ports are published, and a DEL of the earlier ones does no harm
+                    log.warning("endpoint.ports_pending", error=str(exc))
+                    return both
+            await self._discard(record.id, (mapping for mapping in earlier if mapping not in chosen))
         log.info("endpoint.published", count=len(chosen), ports=[str(mapping) for mapping in islice(chosen, _LOGGED)])
         return changed
 
@@ -250,6 +259,15 @@ class PortPublisher:
     def _is_of_another_container(self, endpoint_id: EndpointId, record: EndpointRecord) -> bool:
         owner = self.store.find_endpoint(endpoint_id)
         return owner is not None and not _same_container(owner, record)
+
+    async def _restore(self, record: EndpointRecord, new: Iterable[PortMapping]) -> None:
+        """Store an earlier record, and give up the claims to new ports; keep them if the record cannot be written."""
+        try:
+            await self.store.put_endpoint(record)
+        except StateError as exc:  # the first error is what the user must see
+            log.warning("endpoint.ports_pending", error=str(exc))
+        else:
+            await self._discard(record.id, new)
 
     async def _take_back(self, record: EndpointRecord, publishers: NetworkConfigurationList) -> None:
         """Undo a failed ADD now; if that also fails, the endpoint's teardown does it."""

@@ -19,7 +19,7 @@ from cni_bridge_state import EndpointId, EndpointRecord, Phase, StateUnusable
 from cni_bridge_state.store import Store
 from cni_invoker import Limits, PluginFailed, Runtime
 from cnm_bridge.core.errors import Interrupted, Refused
-from cnm_bridge.core.planning.ports import CAPABILITY, PortClaims
+from cnm_bridge.core.planning.ports import CAPABILITY, PortClaims, PortMapping, parse_mappings
 from cnm_bridge.driver.endpoints.port_publisher import PortPublisher
 from cnm_bridge.system.kernel import HostPorts
 from cnm_bridge.system.scheduling import TimeSlice
@@ -189,6 +189,7 @@ async def test_ports_that_cannot_be_unpublished_stay_claimed(scene: Scene) -> No
     with pytest.raises(PluginFailed):
         await scene.port_publisher.publish(record, [request(81), request(82)])
     assert list(scene.claims.of(ONE)) == [mapping(80), mapping(81)]
+    assert scene.store.find_endpoint(ONE) == record
     scene.plugins.install("publisher", ADD={"passthrough": True})
     other = await scene.put(TWO)
     with pytest.raises(Refused, match="published for endpoint 1111"):
@@ -196,12 +197,29 @@ async def test_ports_that_cannot_be_unpublished_stay_claimed(scene: Scene) -> No
     await scene.port_publisher.publish(other, [request(82)])
 
 
-async def test_the_previous_ports_stay_claimed_if_the_record_cannot_be_written(scene: Scene) -> None:
-    """Its next record has them, too."""
+async def test_the_record_has_the_previous_ports_and_the_new_ones_meanwhile(scene: Scene) -> None:
+    """If the daemon is killed while others replace them, a later DEL has all of them."""
+    record = await scene.port_publisher.publish(await scene.put(ONE), [request(80), request(81)])
+    scene.plugins.install("publisher", DEL={"wait_for": str(scene.directory / "never")})
+
+    async def leave() -> tuple[PortMapping, ...]:
+        await scene.wait_called(3)
+        meanwhile = scene.store.find_endpoint(ONE)
+        scene.port_publisher.interrupt(ONE)
+        return () if meanwhile is None else tuple(parse_mappings(meanwhile.attachment.capability_args))
+
+    _, ports = await asyncio.gather(
+        scene.port_publisher.publish(record, [request(81), request(82)]), leave(), return_exceptions=True
+    )
+    assert ports == (mapping(80), mapping(81), mapping(82))
+
+
+async def test_the_previous_ports_stay_published_if_the_record_cannot_be_written(scene: Scene) -> None:
+    """They stay claimed, too: a running container on a full disk loses nothing."""
     record = await scene.port_publisher.publish(await scene.put(ONE), [request(80)])
     with no_space(), pytest.raises(StateUnusable):
         await scene.port_publisher.publish(record, [request(82)])
-    assert scene.ports_given() == [("DEL", []), ("ADD", [80]), ("DEL", [80])]
+    assert scene.ports_given() == [("DEL", []), ("ADD", [80])]
     assert list(scene.claims.of(ONE)) == [mapping(80)]
 
 
@@ -210,7 +228,7 @@ async def test_no_port_is_published_if_the_first_record_cannot_be_written(scene:
     record = await scene.put(ONE)
     with no_space(), pytest.raises(StateUnusable):
         await scene.port_publisher.publish(record, [request(80)])
-    assert scene.ports_given() == [("DEL", [])]
+    assert scene.ports_given() == []
     assert list(scene.claims.of(ONE)) == []
 
 
