@@ -106,7 +106,7 @@ class Runtime:
         return self._executor.find_executable(plugin_type)
 
     def _require_plugins(self, network: NetworkConfigurationList) -> None:
-        """Raise `PluginNotFound` or `VersionUnsupported` if no plugin of `network` could run."""
+        """Raise `VersionUnsupported` for another version than ours, `PluginNotFound` if any plugin is missing."""
         require_supported(network.cni_version)
         for plugin in network.plugins:
             self._executor.find(plugin.type)

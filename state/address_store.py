@@ -47,11 +47,6 @@ class AddressStore:
         """Return the addresses for which an IPAM plugin may have a reservation."""
         return tuple(record for record in self.addresses() if record.reservation is not None)
 
-    def find_reservation(self, container_id: str) -> AddressRecord | None:
-        """Return the one of `reservations` with this ID, None if there is none."""
-        record = self._addresses.find(container_id)
-        return None if record is None or record.reservation is None else record
-
     def pools(self) -> tuple[AddressPoolRecord, ...]:
         """Return all pools, by ID."""
         return self._pools.all()

@@ -117,9 +117,7 @@ def _handler(
         with traced(rpc=method.name):
             started = time.monotonic()
             caller_pid = None if request.transport is None else find_peer(request.transport.get_extra_info("socket"))
-            if (
-                caller_pid == 0 and not is_constant
-            ):  # those that do nothing are called by others, too, to see if it is ready
+            if caller_pid == 0 and not is_constant:  # constant ones are also called to see if the daemon is ready
                 on_hidden()
             reply = await _answer(method, validate, request, calls, caller_pid)
             duration_ms = round((time.monotonic() - started) * 1000, 1)
