@@ -155,7 +155,7 @@ def remove(manager: Lab, nodes: Sequence[Lab], network: str, before: Sequence[La
     wait_until(partial(is_removed, manager, network), "the removal of the network", LIMIT_S, poll_s=1.0)
     for node, state in zip(nodes, before, strict=True):
         for container in node.docker("ps", "--all", "--quiet").split():
-            node.docker("rm", "--force", container)
+            node.remove_container(container)  # swarm may be removing it; what stays is found below
         deadline = time.monotonic() + LIMIT_S
         while (remains := _left(node, state)) and time.monotonic() < deadline:
             time.sleep(0.1)
