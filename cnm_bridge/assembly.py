@@ -114,6 +114,11 @@ class Resources:
     journal: Journal
     locks: KeyedLocks[EndpointId]
 
+    async def close(self) -> None:
+        """Close the connections to the engine."""
+        await self.engine.close()
+        await self.engine_in_calls.close()
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Networks:

@@ -116,8 +116,7 @@ async def serve(
                     log.info("daemon.stopping")
             for task in background:
                 task.cancel()
-        for engine in (daemon.resources.engine, daemon.resources.engine_in_calls):
-            await engine.close()
+        await daemon.resources.close()
     log.info("daemon.stopped")
 
 

@@ -40,6 +40,7 @@ from cnm_bridge.core.errors import EngineRefused, EngineSilent, EngineUnavailabl
 from cnm_bridge.core.link_state import IpNetwork
 from cnm_bridge.system.sockets import find_peer
 
+_BAD_REQUEST: Final = 400
 _NOT_FOUND: Final = 404
 _NOT_CONNECTED: Final = 900
 """The status that aiodocker reports if there was no response."""
@@ -65,6 +66,7 @@ class Engine:
         self._timeout_s = timeout_s
         self._stays_open = stays_open
         self._open: Docker | None = None
+        self._queries = 0
 
     async def close(self) -> None:
         """Close the connection that stays open."""
@@ -276,15 +278,30 @@ class Engine:
         with self._answered():
             async with asyncio.timeout(self._timeout_s):
                 if self._stays_open:
-                    self._open = self._open or Docker(url=self._host)
-                    try:
-                        yield self._open
-                    except DockerError:
-                        self._open.api_version = "auto"  # an older engine may have come in its place
-                        raise
+                    async with self._kept() as docker:
+                        yield docker
                 else:
                     async with Docker(url=self._host) as docker:
                         yield docker
+
+    @asynccontextmanager
+    async def _kept(self) -> AsyncIterator[Docker]:
+        """Yield the connection that stays open; it is closed after a query without an answer."""
+        docker = self._open = self._open or Docker(url=self._host)
+        self._queries += 1
+        is_answered = False
+        try:
+            yield docker
+            is_answered = True
+        except DockerError as exc:
+            is_answered = exc.status != _NOT_CONNECTED
+            if exc.status == _BAD_REQUEST:
+                docker.api_version = "auto"  # an older engine may have come in its place
+            raise
+        finally:
+            self._queries -= 1
+            if not is_answered and not self._queries:
+                await self.close()
 
     @contextmanager
     def _answered(self) -> Iterator[None]:

@@ -64,9 +64,11 @@ async def assembled(directory: Path) -> AsyncIterator[Daemon]:
         )
         (directory / "blue.conf").write_text('{"cniVersion": "1.0.0", "name": "blue", "type": "bridge"}')
         store = Store.open(settings.state_dir)
+        daemon = assemble(settings, store)
         try:
-            yield assemble(settings, store)
+            yield daemon
         finally:
+            await daemon.resources.close()
             store.close()
 
 

@@ -33,8 +33,7 @@ def network(network_id: str, *endpoints: str, driver: str = "cni-bridge", scope:
 async def closing(daemon: Daemon) -> AsyncIterator[Daemon]:
     """Close the connections of a daemon to its engine at the end of the block."""
     yield daemon
-    await daemon.resources.engine.close()
-    await daemon.resources.engine_in_calls.close()
+    await daemon.resources.close()
 
 
 @dataclass
