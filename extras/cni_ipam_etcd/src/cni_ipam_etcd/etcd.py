@@ -38,6 +38,8 @@ REFUSED: Final = 101
 """The code of an error with which etcd has answered."""
 
 _PAUSE_S: Final = 0.1  # before all endpoints are tried again
+_TELLING_S: Final = 0.2
+"""What fails in less says less than an earlier failure: the time was too short."""
 _CONNECT_S: Final = 1.5  # enough for one lost packet; a member that is down may leave all of them without an answer
 _SERVER_ERROR: Final = 500
 _OK: Final = 200
@@ -170,14 +172,16 @@ class Etcd:
         tried = 0
         while self._endpoints and (left_s := self._deadline - time.monotonic()) > 0:
             endpoint = self._endpoints[0]  # the one that the connection leads to
+            # An equal part of the time for each endpoint, so that one that is silent does not use it up.
+            part_s = left_s / (len(self._endpoints) - tried)
             try:
-                # An equal part of the time for each endpoint, so that one that is silent does not use it up.
-                return self._ask(endpoint, path, content, left_s / (len(self._endpoints) - tried))
+                return self._ask(endpoint, path, content, part_s)
             except _Unusable as exc:
                 self._failures[endpoint.url] = str(exc)
                 del self._endpoints[0]
             except (OSError, http.client.HTTPException) as exc:
-                self._failures[endpoint.url] = getattr(exc, "strerror", None) or str(exc) or type(exc).__name__
+                if part_s >= _TELLING_S or endpoint.url not in self._failures:
+                    self._failures[endpoint.url] = getattr(exc, "strerror", None) or str(exc) or type(exc).__name__
                 self._endpoints.append(self._endpoints.pop(0))
                 tried += 1
             self.close()
