@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Whether the daemon is installed safely, starts before Docker, and has space."""
+"""Whether the daemon is installed safely, starts at boot, and has space."""
 
 import os
 import shutil
@@ -89,7 +89,7 @@ def gather_space(settings: Settings) -> dict[Path, int]:
 
 
 def check_installation(facts: Facts) -> Iterator[Finding]:
-    """Find a daemon that does not run or starts late, foreign hands and a full disk."""
+    """Find a daemon that does not run or does not start at boot, foreign hands and a full disk."""
     if not facts.installation.is_root:
         yield warning(
             "not-root",
