@@ -159,17 +159,6 @@ def test_a_host_in_a_vpn(private_scene: Scene, routes: Sequence[str]) -> None:
 
 
 @pytest.mark.long
-def test_a_host_without_an_ntp_client(private_scene: Scene) -> None:
-    """As a virtual machine, which has the clock of its host: systemd says that the clock is not synchronized."""
-    lab = private_scene.lab
-    lab.run("mkdir", "-p", "/run/systemd/system")
-    lab.write("/run/timedatectl", "#!/bin/sh\necho no\n", mode=0o755)
-    lab.run("mount", "--bind", "/run/timedatectl", "/usr/bin/timedatectl")
-    private_scene.run(private_scene.bridge_network()[0])
-    assert not reports(lab)
-
-
-@pytest.mark.long
 def test_an_engine_that_was_restarted(private_scene: Scene) -> None:
     """With containers that it starts again, and without; and so was the daemon."""
     scene, lab = private_scene, private_scene.lab

@@ -11,7 +11,6 @@ from cni_bridge_state import PoolRecord
 from cni_invoker import NetworkConfigurationList
 from cnm_bridge.core.lists.address_ranges import find_pool_problem
 
-DEFAULTS = ("172.17.0.0/16", "172.31.0.0/16", "192.168.0.0/20", "192.168.240.0/20")
 IPV6 = "fd22::/64"
 
 

@@ -17,7 +17,6 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from cni_bridge_spec import JsonObject, parse_json
 from cnm_bridge import __version__
 from cnm_bridge.operator.cli.main import main
 
@@ -77,17 +76,6 @@ def wait_for(path: Path) -> bytes:
         assert time.monotonic() < deadline, f"there is no answer at {path}"
         time.sleep(0.01)
     return answer
-
-
-def wait_event(process: "subprocess.Popen[str]", event: str) -> JsonObject:
-    """Return the next log line with an event."""
-    assert process.stderr is not None
-    for line in process.stderr:
-        document = parse_json(line.encode())
-        assert isinstance(document, dict)
-        if document["event"] == event:
-            return document
-    raise AssertionError(f"the daemon exited without {event}")
 
 
 def create_network(path: Path) -> str:
