@@ -231,6 +231,25 @@ def test_beside_a_builtin_network(scene: Scene, cni: str) -> None:
         assert ask(scene.lab, there, HOST_IP, 8086) == name
 
 
+@pytest.mark.long
+def test_two_cni_networks(scene: Scene) -> None:
+    """A port is published once although both networks can publish it, whichever is the gateway."""
+    first, _ = port_network(scene)
+    second, _ = port_network(scene)
+    name = scene.create(first, "-p", "8087:87")
+    scene.lab.docker("network", "connect", second, name)
+    scene.lab.docker("start", name)
+    container = Container(scene.lab.namespaces, name)
+    with outside(scene.lab) as there, serving(scene.lab, container, 87):
+        assert ask(scene.lab, there, HOST_IP, 8087) == name
+    for _ in range(2):  # one of them is the gateway
+        for network in (first, second):
+            scene.lab.docker("network", "disconnect", network, name)
+            scene.lab.docker("network", "connect", network, name)
+    with outside(scene.lab) as there, serving(scene.lab, container, 87):
+        assert ask(scene.lab, there, HOST_IP, 8087) == name
+
+
 def test_a_list_that_cannot_publish(scene: Scene) -> None:
     """The container does not start, the error shows the plugin to add, and nothing is left behind."""
     network, _ = scene.bridge_network()
