@@ -19,8 +19,6 @@ from cni_invoker.cli.echo import echo
 from cnm_bridge.core.errors import BadOption, BridgeError, UnknownName
 
 _UNLIMITED: Final = 1 << 16
-_WHOLE_WORDS: Final = 30
-"""Columns of a list's first column, at most; longer terms have a line of their own."""
 NAME: Final = "cni-bridge"
 
 
