@@ -19,7 +19,7 @@ MARK: Final = "cni-bridge-test"
 _LIMIT_S: Final = 120.0
 """Longer than a plugin may take."""
 _MAGIC: Final = b"\x7fELF"
-_LOADER: Final = re.compile(rb"/ld-[\w.-]+\.so")
+_LOADER: Final = re.compile(rb"/ld[\w.-]*\.so")
 """The dynamic loader; a program that needs shared libraries names it near its beginning (elf(5), PT_INTERP)."""
 _BEGINNING: Final = 4096
 PORT: Final = 8080
