@@ -8,6 +8,8 @@ import secrets
 import socket
 import subprocess
 import tarfile
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -18,6 +20,9 @@ from cnm_bridge.system.commands import CompletedCommand
 MARK: Final = "cni-bridge-test"
 _LIMIT_S: Final = 120.0
 """Longer than a plugin may take."""
+_GONE_S: Final = 30.0
+"""How long a teardown, which Docker does not wait for, may take."""
+_PAUSE_S: Final = 0.2
 _MAGIC: Final = b"\x7fELF"
 _LOADER: Final = re.compile(rb"/ld[\w.-]*\.so")
 """The dynamic loader; a program that needs shared libraries names it near its beginning (elf(5), PT_INTERP)."""
@@ -110,6 +115,7 @@ class Pair:
     Args:
         network: The name of the network.
         publishes: Whether the second container publishes its port.
+        is_torn_down: Returns whether the daemon knows none of these endpoints; True if it cannot be asked.
         name_server: The value of `--dns` that the containers get; None for Docker's own.
     """
 
@@ -119,9 +125,11 @@ class Pair:
         network: str,
         *,
         publishes: bool,
+        is_torn_down: Callable[[frozenset[str]], bool],
         name_server: str | None = None,
     ) -> None:
         self._docker = docker
+        self._is_torn_down = is_torn_down
         self._options = ("--network", network, *(() if name_server is None else ("--dns", name_server)))
         suffix = secrets.token_hex(4)
         self.names = (f"{MARK}-{suffix}-a", f"{MARK}-{suffix}-b")
@@ -129,6 +137,7 @@ class Pair:
         self.host_port = _free_port() if publishes else None
         self._made: list[str] = []
         self._has_image = False
+        self._endpoints: frozenset[str] = frozenset()
 
     def start(self, busybox: Path) -> CompletedCommand:
         """Import the image, and start both containers; return the first command that failed, else the last one."""
@@ -143,6 +152,8 @@ class Pair:
             done = self._docker.run(*command)
             if done.succeeded:
                 done = self._docker.run("start", name)
+            form = "{{range .NetworkSettings.Networks}}{{.EndpointID}} {{end}}"
+            self._endpoints |= {*self._docker.run("inspect", "--format", form, name).output.split()}
             if not done.succeeded:
                 return done
         return done
@@ -168,6 +179,11 @@ class Pair:
             done = self._docker.run("rmi", "--force", self._image)
             if not done.succeeded and "No such image" not in done.error:
                 left.append(done.error)
+        deadline = time.monotonic() + _GONE_S
+        while not (is_gone := self._is_torn_down(self._endpoints)) and time.monotonic() < deadline:
+            time.sleep(_PAUSE_S)
+        if not is_gone:
+            left.append(f"the teardown of an endpoint has not completed in {_GONE_S:g} s")
         return "; ".join(left)
 
 

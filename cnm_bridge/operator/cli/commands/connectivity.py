@@ -7,20 +7,21 @@ import shutil
 import signal
 import socket
 from collections.abc import Callable
+from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
 
 import click
 
-from cni_bridge_spec import get_strings
+from cni_bridge_spec import get_objects, get_str, get_strings
 from cni_invoker import CniError, ConfigurationDirectories
 from cni_invoker.cli.echo import echo, printable
 from cnm_bridge.core.errors import Refused, UnknownName, did_you_mean
 from cnm_bridge.core.lists.guard import RESPONDER, is_guard, with_guard
 from cnm_bridge.core.options.egress_options import parse_egress
 from cnm_bridge.core.settings import Settings
-from cnm_bridge.operator.cli.admin_client import DaemonError, start_command
+from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError, start_command
 from cnm_bridge.operator.cli.command import Command, ExitStatus
 from cnm_bridge.operator.cli.output import fold, terminal_width, with_json
 from cnm_bridge.operator.cli.settings.daemon_settings import finds_settings
@@ -88,6 +89,7 @@ def _run(settings: Settings, network: str, outside: str | None, show: Callable[[
         docker,
         network,
         publishes=not no_ports,
+        is_torn_down=partial(_are_torn_down, settings.admin_path),
         name_server=None if guard is None else guard.name_server,
     )
     steps: list[Step] = []
@@ -176,3 +178,12 @@ def _may_listen(path: Path) -> bool:
         except OSError:
             pass
         return True
+
+
+def _are_torn_down(admin_socket: Path, endpoints: frozenset[str]) -> bool:
+    """Return whether the daemon knows none of these endpoints; without a daemon, Docker's own answer counts."""
+    try:
+        status = AdminClient(admin_socket).get("status")
+    except DaemonError:
+        return True
+    return endpoints.isdisjoint(get_str(one, "id") for one in get_objects(status, "endpoints"))
