@@ -2,10 +2,10 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Whether the daemon is installed safely, starts at boot, and has space."""
 
-import os
 import shutil
 import stat
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -60,15 +60,27 @@ def gather_paths(settings: Settings, configuration: Path) -> tuple[PathFacts, ..
             *(configuration, settings.run_dir, *private),
         )
     )
-    leading = {
-        directory: path
-        for path in reversed(trusted)
-        for directory in (*path.absolute().parents, *Path(os.path.realpath(path)).parents)  # it may be a link
-    }
+    leading = {directory: path for path in reversed(trusted) for directory in _directories_to(path)}
     return (
         *(facts for path in trusted for facts in _describe(path, is_private=path in private)),
         *(facts for one, path in leading.items() if one not in trusted for facts in _describe(one, leads_to=path)),
     )
+
+
+def _directories_to(path: Path) -> Iterator[Path]:
+    """Yield the directories through which a path leads, those of each symbolic link on the way included."""
+    seen: set[Path] = set()
+    waiting = [path.absolute()]
+    while waiting:
+        one = waiting.pop()
+        if one in seen:
+            continue
+        seen.add(one)
+        if one != path.absolute() and not one.is_symlink():
+            yield one
+        waiting.extend([one.parent] if one != one.parent else [])
+        with suppress(OSError):  # it is not a link
+            waiting.append(one.parent / one.readlink())
 
 
 def _describe(path: Path, *, is_private: bool = False, leads_to: Path | None = None) -> Iterator[PathFacts]:

@@ -63,3 +63,15 @@ def test_the_way_there(tmp_path: Path) -> None:
     assert found[tmp_path].leads_to == tmp_path / "bin"
     assert found[Path("/")].leads_to == tmp_path / "bin"
     assert tmp_path / "bin/loop" not in found
+
+
+def test_a_link_between(tmp_path: Path) -> None:
+    """Who can write to its directory chooses where it leads, although neither end is there."""
+    make(tmp_path / "usr/lib/cni/bridge", 0o755)
+    middle = tmp_path / "home/u/mid"
+    middle.parent.mkdir(parents=True)
+    middle.symlink_to(tmp_path / "usr/lib/cni")
+    (tmp_path / "bin").symlink_to(middle)
+    found = gather(tmp_path)
+    assert found[middle.parent].leads_to == tmp_path / "bin"
+    assert found[tmp_path / "usr/lib"].leads_to == tmp_path / "bin"
