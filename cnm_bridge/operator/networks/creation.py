@@ -5,6 +5,7 @@
 import shlex
 import shutil
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -47,6 +48,8 @@ _NO_EGRESS: Final = (
 )
 _NEEDS_DNS: Final = f"run containers with --dns {RESPONDER}: otherwise they are refused on a guarded network"
 _ATTACH: Final = "cni.attach"
+_KUBELET: Final = Path("/var/lib/kubelet")
+"""Where a kubelet is, or was, its directory is."""
 
 _MODE: Final = 0o644
 _SUFFIX: Final = ".conflist"
@@ -190,7 +193,7 @@ async def plan_network(settings: Settings, wanted: WantedNetwork, options: Mappi
         version=version,
         file=file,
         document=network.document,
-        notes=(*_notes(wanted), *([_NEEDS_DNS] if needs_dns else [])),
+        notes=(*_notes(wanted, file), *([_NEEDS_DNS] if needs_dns else [])),
         name_server=RESPONDER if needs_dns else None,
     )
 
@@ -250,12 +253,17 @@ def _is_missing_egress(found: PluginFinding) -> bool:
     return found.type == "egress" and bool(found.problems) and found.path is None
 
 
-def _notes(wanted: WantedNetwork) -> Iterator[str]:
+def _notes(wanted: WantedNetwork, file: Path) -> Iterator[str]:
     if wanted.parent is not None and any(one == whole_range(one.subnet, one.gateway) for one in wanted.ranges):
         yield (
             f"containers get any address of the subnet; if others on the LAN of {wanted.parent} have some, make "
             "the network again with a --range that nothing else uses"
         )
+    first = None
+    with suppress(OSError):
+        first = min((one.name for one in file.parent.iterdir() if one.suffix == file.suffix), default=None)
+    if first is not None and file.name < first and _KUBELET.is_dir():
+        yield f"{file.name} comes first in {file.parent}, and a kubelet's runtime takes the first file"
 
 
 async def _gather_host(settings: Settings, engine: Engine, name: str, file: Path) -> HostFacts:

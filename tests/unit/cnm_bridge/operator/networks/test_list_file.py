@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from cnm_bridge.core.errors import Refused
+from cnm_bridge.operator.networks import creation
 from cnm_bridge.operator.networks.creation import find_taken_paths, list_path, write_list
+from cnm_bridge.operator.networks.wanted import parse_wanted
 
 
 def test_a_new_list(tmp_path: Path) -> None:
@@ -48,3 +50,18 @@ def test_paths_that_are_taken(tmp_path: Path) -> None:
     assert find_taken_paths(file) == {file}
     (tmp_path / "a.b" / "10-more.conf").write_text("{}", "utf-8")
     assert find_taken_paths(file) == {file, tmp_path / "a.b"}
+
+
+def test_the_first_file_of_a_kubelet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its pods would get the list: a note says so, on hosts where a kubelet is."""
+    (tmp_path / "net.d").mkdir()
+    (tmp_path / "net.d/cilium.conflist").write_text("{}", "utf-8")
+    wanted = parse_wanted("blue", subnets=["10.22.0.0/16"])
+    file = list_path(tmp_path / "net.d", "blue")
+    monkeypatch.setattr(creation, "_KUBELET", tmp_path / "kubelet")
+    assert [*creation._notes(wanted, file)] == []
+    (tmp_path / "kubelet").mkdir()
+    assert [*creation._notes(wanted, file)] == [
+        f"blue.conflist comes first in {tmp_path}/net.d, and a kubelet's runtime takes the first file"
+    ]
+    assert [*creation._notes(wanted, list_path(tmp_path / "net.d", "red"))] == []
