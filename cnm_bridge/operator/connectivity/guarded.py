@@ -5,7 +5,7 @@
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv6Address, ip_address
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Final
 
 __all__ = ["REFUSED", "Guard", "parse_lookup"]
@@ -14,7 +14,7 @@ REFUSED: Final = IPv4Address("192.0.2.1")
 """An address that nothing has (RFC 5737)."""
 _ENTRY: Final = re.compile(r"(?!host:)(?P<host>[\w.-]+)(?::(?P<port>\d+)(?:/tcp)?)?")
 _WEB: Final = 443
-_EVERYTHING: Final = "0.0.0.0/0"
+_NETWORK: Final = re.compile(r"(?P<network>[\d.]+(?:/\d+)?)(?::(?:\*|(?P<first>\d+)(?:-(?P<last>\d+))?))?(?:/tcp)?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,10 +31,9 @@ class Guard:
     name_server: str | None = None
     is_audited: bool = False
 
-    @property
-    def lets_all_out(self) -> bool:
-        """Whether an unknown address is reached."""
-        return self.is_audited or any(entry.startswith(_EVERYTHING) for entry in self.entries)
+    def refuses(self, address: IPv4Address, port: int) -> bool:
+        """Return whether no network of the allow-list has an address with a port of TCP."""
+        return not self.is_audited and not any(_has(entry, address, port) for entry in self.entries)
 
     def destinations(self) -> Iterator[tuple[str, int]]:
         """Yield names and IPv4 addresses of the allow-list, each with a port of TCP."""
@@ -42,6 +41,17 @@ class Guard:
             found = _ENTRY.fullmatch(entry)
             if found is not None:
                 yield found["host"], int(found["port"] or _WEB)
+
+
+def _has(entry: str, address: IPv4Address, port: int) -> bool:
+    found = _NETWORK.fullmatch(entry)
+    try:
+        if found is None or address not in ip_network(found["network"], strict=False):
+            return False
+    except ValueError:  # it is a name, such as 1.2.3
+        return False
+    first = found["first"]
+    return first is None or int(first) <= port <= int(found["last"] or first)
 
 
 def parse_lookup(output: str) -> tuple[IPv4Address | IPv6Address, ...]:

@@ -193,8 +193,8 @@ def _tries(pair: Pair, address: str, port: int) -> CompletedCommand:
 
 def _reach_refused(pair: Pair, guard: Guard) -> Step:
     """Try an address that the allow-list does not have: it must be refused at once."""
-    if guard.lets_all_out:
-        return _skipped("refused", "the network only watches, or its allow-list has everything")
+    if not guard.refuses(REFUSED, PORT):
+        return _skipped("refused", f"the network only watches, or its allow-list has {REFUSED}:{PORT}")
     done = _tries(pair, str(REFUSED), PORT)
     if done.succeeded or "refused" not in done.error.lower():
         return _failed("refused", f"{REFUSED}:{PORT} is not refused: {done.error}")

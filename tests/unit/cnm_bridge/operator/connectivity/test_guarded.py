@@ -6,7 +6,7 @@ from ipaddress import ip_address
 
 import pytest
 
-from cnm_bridge.operator.connectivity.guarded import Guard, parse_lookup
+from cnm_bridge.operator.connectivity.guarded import REFUSED, Guard, parse_lookup
 
 
 def test_destinations() -> None:
@@ -24,14 +24,20 @@ def test_destinations() -> None:
 @pytest.mark.parametrize(
     ("entries", "is_audited", "expected"),
     [
-        (("a.example", "10.0.0.0/8"), False, False),
+        (("a.example", "10.0.0.0/8", "1.2.3", "2001:db8::/32"), False, True),
+        (("0.0.0.0/0",), False, False),
         (("0.0.0.0/0:443",), False, True),
-        ((), True, True),
+        (("192.0.2.1:8000-8079", "192.0.2.1:8080/udp"), False, True),
+        (("192.0.2.1:8080/tcp",), False, False),
+        (("128.0.0.0/1",), False, False),
+        (("192.0.2.0/24:8000-9000",), False, False),
+        (("192.0.2.0/24:*",), False, False),
+        ((), True, False),
     ],
 )
 def test_what_is_refused(entries: tuple[str, ...], is_audited: bool, expected: bool) -> None:
-    """An address that nothing has, unless everything passes."""
-    assert Guard(entries=entries, is_audited=is_audited).lets_all_out is expected
+    """An address that nothing has, unless a network of the allow-list has it with its port, or everything passes."""
+    assert Guard(entries=entries, is_audited=is_audited).refuses(REFUSED, 8080) is expected
 
 
 def test_the_output_of_nslookup() -> None:
