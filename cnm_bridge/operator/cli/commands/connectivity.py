@@ -19,7 +19,7 @@ from cni_invoker import CniError, ConfigurationDirectories
 from cni_invoker.cli.echo import echo, printable
 from cnm_bridge.core.errors import Refused, UnknownName, did_you_mean
 from cnm_bridge.core.lists.guard import RESPONDER, is_guard, with_guard
-from cnm_bridge.core.options.egress_options import parse_egress
+from cnm_bridge.core.options.cni_options import parse_options
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError, start_command
 from cnm_bridge.operator.cli.command import Command, ExitStatus
@@ -135,13 +135,14 @@ def _examine(docker: DockerCommand, settings: Settings, network: str) -> tuple[s
     if document["Driver"] != settings.driver_name:
         return "", None
     _refuse_without_daemon(docker, settings)
-    options = document["Options"] or {}
-    name = options.get("cni.network", document["Name"])
+    options = parse_options(document["Options"] or {})
     try:
-        configuration = ConfigurationDirectories(settings.cni_conf_dirs).index().find(name)
+        configuration = options.inline or ConfigurationDirectories(settings.cni_conf_dirs).index().find(
+            options.configuration or document["Name"]
+        )
     except CniError as exc:
         raise Refused(str(exc)) from exc
-    wanted = parse_egress(options)
+    wanted = options.egress
     guards = [one.document for one in with_guard(configuration, wanted.allow, audit=wanted.audit).plugins]
     guards = [one for one in guards if is_guard(one)]
     guard = None
