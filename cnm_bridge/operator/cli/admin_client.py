@@ -7,14 +7,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http import HTTPStatus
 from pathlib import Path
-from typing import IO, Final
+from typing import Final
 from urllib.parse import quote, urlencode
 
 from cni_bridge_spec import JsonError, JsonObject, as_object, find_str, parse_json
 from cnm_bridge import __version__
 from cnm_bridge.core.errors import BridgeError
 from cnm_bridge.operator.cli.command import ExitStatus
-from cnm_bridge.operator.cli.http_client import ask_server
+from cnm_bridge.operator.cli.http_client import Body, ask_server
 
 _API: Final = "/v1"
 _LIMIT_S: Final = 60.0
@@ -81,7 +81,7 @@ class AdminClient:
     @contextmanager
     def _answered(
         self, verb: str, path: tuple[str, ...], query: Mapping[str, str], *, limit_s: float | None
-    ) -> Iterator[IO[bytes]]:
+    ) -> Iterator[Body]:
         """Yield the body of a successful answer, which has not been read."""
         target = "/".join((_API, *(quote(part, safe="") for part in path)))
         target = f"{target}?{urlencode(query)}" if query else target

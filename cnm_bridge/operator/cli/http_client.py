@@ -4,19 +4,48 @@
 
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
-from http import HTTPStatus
+from contextlib import ExitStack, contextmanager
 from typing import IO, Final
 from urllib.parse import unquote, urlsplit
 
-__all__ = ["ask_server"]
+__all__ = ["Body", "ask_server"]
 
 _PORTS: Final = {"http": 80, "tcp": 2375, "https": 443}
+_CUT_OFF: Final = "it closed the connection"
+
+
+class Body:
+    """The body of an answer, which ends with the connection (HTTP 1.0).
+
+    Its methods raise `ConnectionError` if it ends too early.
+
+    Args:
+        stream: What follows the headers.
+        length: Its length in bytes; None if the headers do not have it.
+    """
+
+    def __init__(self, stream: IO[bytes], length: int | None) -> None:
+        self._stream = stream
+        self._length = length
+
+    def read(self) -> bytes:
+        """Return all of it."""
+        content = self._stream.read(-1 if self._length is None else self._length)
+        if len(content) < (self._length or 0):
+            raise ConnectionError(_CUT_OFF)
+        return content
+
+    def readline(self) -> bytes:
+        """Return the next line, empty at the end."""
+        line = self._stream.readline()
+        if line and not line.endswith(b"\n"):
+            raise ConnectionError(_CUT_OFF)
+        return line
 
 
 @contextmanager
-def ask_server(server: str, verb: str, target: str, limit_s: float | None) -> Iterator[tuple[int, IO[bytes]]]:
-    """Yield the status of an answer, and its body, which ends with the connection (HTTP 1.0).
+def ask_server(server: str, verb: str, target: str, limit_s: float | None) -> Iterator[tuple[int, Body]]:
+    """Yield the status of an answer, and its body.
 
     Args:
         server: `unix:///path`, `tcp://host:port`, `http://host:port` or `https://host:port`.
@@ -25,17 +54,30 @@ def ask_server(server: str, verb: str, target: str, limit_s: float | None) -> It
         limit_s: Time limit for each part of the answer; None stands for none.
 
     Raises:
-        OSError: There is no answer, or not one in HTTP.
+        OSError: The address is invalid, or there is no whole answer, or not one in HTTP.
     """
-    with _connect(server, limit_s) as sock:
+    with ExitStack() as stack:
+        try:
+            sock = stack.enter_context(_connect(server, limit_s))
+        except ValueError as exc:  # of the address; a name's label may be too long
+            raise ConnectionError(str(exc)) from exc
         sock.sendall(f"{verb} {target} HTTP/1.0\r\nHost: localhost\r\n\r\n".encode("ascii"))
-        with sock.makefile("rb") as stream:
-            protocol, _, rest = stream.readline().partition(b" ")
-            if not protocol.startswith(b"HTTP/"):
-                raise ConnectionError("it does not answer in HTTP")
-            while stream.readline().strip():
-                pass  # a header
-            yield HTTPStatus(int(rest[:3])), stream
+        stream = stack.enter_context(sock.makefile("rb"))
+        protocol, _, rest = _header(stream).partition(b" ")
+        if not protocol.startswith(b"HTTP/") or not rest[:3].isdigit():
+            raise ConnectionError("it does not answer in HTTP")
+        length = None
+        while line := _header(stream).strip():
+            name, _, value = line.partition(b":")
+            if name.lower() == b"content-length" and value.strip().isdigit():
+                length = int(value)
+        yield int(rest[:3]), Body(stream, length)
+
+
+def _header(stream: IO[bytes]) -> bytes:
+    if line := stream.readline():
+        return line
+    raise ConnectionError(_CUT_OFF)
 
 
 @contextmanager

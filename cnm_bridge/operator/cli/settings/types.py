@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 import click
 
@@ -72,9 +73,13 @@ class Checked(click.ParamType[str]):
 
 
 def check_engine_address(value: str) -> None:
-    """Refuse the address of an engine that is neither a Unix socket nor TCP."""
+    """Refuse the address of an engine that is neither a Unix socket nor TCP, or has a port that is none."""
     if not value.startswith(("unix:///", "tcp://", "http://", "https://")):
         raise Refused(f"{value!r} is neither unix:///path nor tcp://host:port; set --docker-host")
+    try:
+        urlsplit(value).port  # noqa: B018 - it is checked when it is read
+    except ValueError as exc:
+        raise Refused(f"{value!r}: {exc}; set --docker-host") from exc
 
 
 def check_metrics_address(value: str) -> None:

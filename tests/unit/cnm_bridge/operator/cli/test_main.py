@@ -221,6 +221,8 @@ def test_the_command_line_wins_over_environment_and_file(tmp_path: Path) -> None
         ("plugin-timeout = inf", "not a positive number"),
         ("log-level = 'loud'", "loud"),
         ("docker-host = 'nonsense'", "--docker-host"),
+        ("docker-host = 'tcp://localhost:abc'", "--docker-host"),
+        ("docker-host = 'tcp://[::1'", "--docker-host"),
     ],
 )
 def test_an_invalid_file_is_rejected(tmp_path: Path, content: str, message: str) -> None:
