@@ -374,7 +374,6 @@ def test_net_admin_is_a_way_out(guarded: Guarded) -> None:
     guarded.run(network, "--cap-add=NET_RAW").exec("ping", "-c", "1", "-w", "5", OPEN[0])
 
 
-@pytest.mark.long
 def test_a_way_out_that_is_made_later(guarded: Guarded, beside_ours: Sequence[str]) -> None:
     """The daemon cannot refuse a network of another driver; the next round finds it, once, and when it has gone."""
     lab, foreign = guarded.lab, guarded.scene.builtin_network()

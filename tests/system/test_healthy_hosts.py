@@ -145,8 +145,8 @@ def test_a_host_without_ipv6(private_scene: Scene) -> None:
     assert not reports(private_scene.lab, network)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("routes", [("0.0.0.0/1", "128.0.0.0/1"), ("10.0.0.0/8",)], ids=["everything", "company"])
+@pytest.mark.representatives("company")
 def test_a_host_in_a_vpn(private_scene: Scene, routes: Sequence[str]) -> None:
     """Its routes cover every subnet, and a network is made all the same."""
     scene, lab = private_scene, private_scene.lab

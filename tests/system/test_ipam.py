@@ -345,7 +345,6 @@ def request(lab: Lab, method: str, body: JsonObject) -> JsonObject:
     return as_object(answer, method)
 
 
-@pytest.mark.long
 def test_an_address_that_docker_has_lost(private_scene: Scene) -> None:
     """An address that no endpoint has is released after a while, but not while it may still be on its way."""
     lab, subnet = private_scene.lab, private_scene.subnet()
