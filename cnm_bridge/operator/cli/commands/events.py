@@ -29,6 +29,9 @@ _LONGEST_S: Final = 3.0
 container that has just started."""
 _TRIES: Final = 5
 _PAUSE_S: Final = 0.3
+_ENGINE_LIMIT_S: Final = 2.0
+"""Events wait so long for the engine, once: without its answer they have no names for `_UNASKED_S`."""
+_UNASKED_S: Final = 60.0
 
 
 @click.command(
@@ -60,7 +63,7 @@ def events(socket: Path, *, last: int, no_follow: bool, as_json: bool, docker_ho
             for event in found:
                 echo(render_json(event).decode())
         else:
-            _show([[*found]] if no_follow else batches_of(found), Names(client, docker_host))
+            _show([[*found]] if no_follow else batches_of(found), Names(client, docker_host, follows=not no_follow))
     except KeyboardInterrupt:
         pass
     return ExitStatus.FINE
@@ -109,9 +112,18 @@ def batches_of(events: Iterable[JsonObject]) -> Iterator[Sequence[JsonObject]]:
 
 
 class Names:
-    """The names of containers and networks."""
+    """The names of containers and networks.
 
-    def __init__(self, client: AdminClient, docker_host: str) -> None:
+    Args:
+        client: Asks the daemon.
+        docker_host: The address of the engine.
+        follows: Whether a container that has just started is waited for.
+    """
+
+    def __init__(self, client: AdminClient, docker_host: str, *, follows: bool) -> None:
+        self._follows = follows
+        self._ask_again_s = 0.0
+        self._noted: set[str] = set()
         self._client = client
         self._docker_host = docker_host
         self._endpoints: dict[str, str] = {}
@@ -126,8 +138,8 @@ class Names:
             self._ask()
         phases = {subject_of(one): one["phase"] for one in events if "phase" in one}
         joined = {subject for subject, phase in phases.items() if phase == "joined"}
-        for _ in range(_TRIES):  # Docker lists it with its endpoint when its process has started
-            if joined <= self._endpoints.keys():
+        for _ in range(_TRIES if self._follows else 0):  # Docker lists it when its process has started
+            if joined <= self._endpoints.keys() or time.monotonic() < self._ask_again_s:
                 break
             time.sleep(_PAUSE_S)
             self._ask()
@@ -146,7 +158,14 @@ class Names:
         return printable(f"{named} on {on}" if on else named)
 
     def _ask(self) -> None:
-        inventory = take_inventory(self._client, self._docker_host)
+        if time.monotonic() < self._ask_again_s:
+            return
+        inventory = take_inventory(self._client, self._docker_host, limit_s=_ENGINE_LIMIT_S)
+        if inventory.notes:
+            self._ask_again_s = time.monotonic() + _UNASKED_S
+        for note in {*inventory.notes} - self._noted:
+            echo(f"cni-bridge: {note}", err=True)
+        self._noted |= {*inventory.notes}
         self._endpoints |= {one: container.name for one, container in inventory.containers.items()}
         self._networks |= inventory.networks
 

@@ -90,14 +90,15 @@ def test_titles_have_names(monkeypatch: pytest.MonkeyPatch) -> None:
     """A container that has just started is asked for again; an event of a plugin does not have its network."""
     listed: list[Container] = []
 
-    def take(*_: object) -> Inventory:
+    def take(*_: object, limit_s: float) -> Inventory:
+        assert limit_s <= 2.0
         found = {"77" * 32: listed.pop()} if listed else {}
         return Inventory(
             document={"networks": [{"id": "6f" * 32, "name": "blue"}]}, containers=found, network_names={}, notes=()
         )
 
     monkeypatch.setattr(events, "take_inventory", take)
-    names = Names(AdminClient(Path("/none")), "unix:///none")
+    names = Names(AdminClient(Path("/none")), "unix:///none", follows=True)
     plugin: JsonObject = {"time": "", "event": "plugin.executed", "containerId": "77" * 32}
     call: JsonObject = {"time": "", "event": "rpc.answered", "networkId": "6f" * 32}
     names.learn([GONE, plugin, call])
@@ -107,3 +108,23 @@ def test_titles_have_names(monkeypatch: pytest.MonkeyPatch) -> None:
     listed.append(Container(id="aa", name="web", image="busybox", state="running"))
     names.learn([{**GONE, "phase": "joined"}])
     assert names.title(plugin) == "web (777777777777) on blue"
+
+
+@pytest.mark.parametrize(("note", "follows", "expected"), [("no answer", True, 1), ("", False, 2), ("", True, 7)])
+def test_how_often_names_are_asked_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], note: str, follows: bool, expected: int
+) -> None:
+    """An engine that does not answer is left alone, and the note is shown once; what is over is not waited for."""
+    asked: list[float] = []
+
+    def take(*_: object, limit_s: float) -> Inventory:
+        asked.append(limit_s)
+        notes = (note,) if note else ()
+        return Inventory(document={"networks": []}, containers={}, network_names={}, notes=notes)
+
+    monkeypatch.setattr(events, "take_inventory", take)
+    monkeypatch.setattr(events, "_PAUSE_S", 0.0)
+    names = Names(AdminClient(Path("/none")), "unix:///none", follows=follows)
+    names.learn([{**GONE, "phase": "joined"}])
+    assert len(asked) == expected
+    assert capsys.readouterr().err == (f"cni-bridge: {note}\n" if note else "")
