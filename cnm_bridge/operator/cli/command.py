@@ -62,7 +62,7 @@ def describe_failure(error: Exception) -> str:
     return f"run as root (sudo): {error.strerror}: {error.filename}"
 
 
-MEANINGS: Final[Mapping[ExitStatus, str]] = {
+MEANINGS: Final[Mapping[int, str]] = {
     ExitStatus.FINE: "It was done, or shown, and all is well.",
     ExitStatus.FINDINGS: "Something needs attention, was refused, or could not be done; the output says what.",
     ExitStatus.USAGE: "A name or an option is wrong.",
@@ -77,6 +77,8 @@ class Command(click.Command):
     Args:
         examples: Command lines, without the name of the program.
     """
+
+    meanings: Mapping[int, str] = MEANINGS
 
     def __init__(
         self,
@@ -103,12 +105,15 @@ class Command(click.Command):
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the sections."""
+        if any(isinstance(one, click.Option) and one.hidden for one in self.params):
+            formatter.write_paragraph()
+            formatter.write_text(f"The options of `{NAME} serve` are accepted as well.")
         if self.examples:
             with formatter.section("Examples"):
                 for example in self.examples:  # a command that is wrapped cannot be pasted
                     formatter.write(f"{'':{formatter.current_indent}}{example}\n")
         with formatter.section("Exit status"):
-            formatter.write_dl([(str(int(status)), text) for status, text in MEANINGS.items()])
+            formatter.write_dl([(str(int(status)), text) for status, text in self.meanings.items()])
         super().format_epilog(ctx, formatter)
 
 

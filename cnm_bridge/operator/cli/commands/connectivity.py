@@ -17,7 +17,7 @@ import click
 from cni_bridge_spec import get_objects, get_str, get_strings
 from cni_invoker import CniError, ConfigurationDirectories
 from cni_invoker.cli.echo import echo, printable
-from cnm_bridge.core.errors import Refused, UnknownName, did_you_mean
+from cnm_bridge.core.errors import BadOption, Refused, UnknownName, did_you_mean
 from cnm_bridge.core.lists.guard import RESPONDER, is_guard, with_guard
 from cnm_bridge.core.options.cni_options import parse_options
 from cnm_bridge.core.settings import Settings
@@ -79,7 +79,7 @@ def _run(settings: Settings, network: str, outside: str | None, show: Callable[[
     try:
         target = None if outside is None else ip_address(outside)
     except ValueError as exc:
-        raise Refused(f"--outside {outside}: not an IP address") from exc
+        raise BadOption("--outside", f"{outside} is not an IP address") from exc
     busybox = shutil.which("busybox")
     if busybox is None:
         raise Refused("there is no busybox in PATH: apt-get install busybox-static")

@@ -5,6 +5,7 @@
 import gc
 import os
 import sys
+from collections.abc import Mapping
 
 import click
 
@@ -23,6 +24,12 @@ class _UnusableSettings(click.UsageError):
 
 class _SettingsCommand(Command):
     """A command that exits with its own status if its settings are invalid."""
+
+    meanings: Mapping[int, str] = {
+        0: "It was stopped by SIGTERM.",
+        1: "It could not start; the output says why.",
+        os.EX_CONFIG: "A setting is invalid, so a restart is useless.",
+    }
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments; turn an error into one whose exit status says that a retry is useless."""

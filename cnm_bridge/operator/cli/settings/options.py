@@ -110,8 +110,10 @@ def _load_config(context: click.Context, parameter: click.Parameter, path: Path 
     settings = {setting.name: setting for setting in SETTINGS}
     try:
         values = read_config_file(path, settings)
-    except (OSError, ValueError, BridgeError) as exc:
+    except OSError as exc:
         raise click.BadParameter(f"{path}: {exc}", context, parameter) from exc
+    except (ValueError, BridgeError) as exc:
+        raise click.UsageError(f"{path}: {exc}", context) from exc
     context.meta[_FILE_KEY] = path
     context.default_map = {settings[key].parameter: value for key, value in values.items()}
 

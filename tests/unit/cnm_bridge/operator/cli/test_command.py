@@ -49,6 +49,22 @@ def test_the_help_is_complete(name: str, command: Command) -> None:
         parse(shlex.split(example))
 
 
+def test_hidden_options_and_own_exit_statuses() -> None:
+    """Commands that find the daemon's settings have its options; `serve` ends with 78 if one is wrong."""
+    for words in (["doctor"], ["explain"], ["network", "create"]):
+        text = CliRunner().invoke(main, [*words, "--help"]).output
+        assert "\nThe options of `cni-bridge serve` are accepted as well.\n" in text
+    text = CliRunner().invoke(main, ["serve", "--help"]).output
+    assert [line.split()[0] for line in text.partition("Exit status:\n")[2].splitlines()] == ["0", "1", "78"]
+    assert "accepted as well" not in text
+
+
+def test_a_wrong_address_outside() -> None:
+    """It is a wrong option, as the help says."""
+    done = CliRunner().invoke(main, ["test", "--outside", "nope", "--admin-socket", "/none/s", "blue"])
+    assert (done.exit_code, "option --outside: nope is not an IP address" in done.output) == (2, True)
+
+
 def test_only_the_nearest_option_is_suggested() -> None:
     """Other options that are a little like it are no help."""
     done = CliRunner().invoke(main, ["network", "create", "green", "--subnt", "10.9.0.0/16"])

@@ -232,6 +232,8 @@ def test_an_invalid_file_is_rejected(tmp_path: Path, content: str, message: str)
     with_socket = [] if content.startswith("socket") else ["--socket", str(tmp_path / "s")]
     error = invalid("--config", str(config), *with_socket)
     assert message in error
+    assert "from the command line" not in error
+    assert str(config) in error
     assert not (tmp_path / "state").exists()
 
 
