@@ -40,7 +40,6 @@ def second_docker(lab: Lab, *arguments: str) -> str:
     return lab.docker("--host", HOST, *arguments)
 
 
-@pytest.mark.long
 @pytest.mark.moves("of two engines only one can be asked about the networks of a container")
 @pytest.mark.usefixtures("second")
 def test_networks_of_both_engines_stay(private_scene: Scene) -> None:
