@@ -31,7 +31,7 @@ def finds_settings(command: Callable[..., ExitStatus]) -> Callable[..., None]:
     """
     names = frozenset(setting.parameter for setting in SETTINGS)
 
-    @with_settings(*SETTINGS, hidden=True)
+    @with_settings(*SETTINGS, hidden=True, tolerant=True)
     @click.pass_context
     @exits
     @wraps(command)
@@ -104,7 +104,7 @@ def asks_daemon(command: Callable[..., ExitStatus]) -> Callable[..., None]:
         command: Takes the path of the socket, and its own options by name; returns the exit status; see `exits`.
     """
 
-    @with_settings(ADMIN_SOCKET, RUN_DIR)
+    @with_settings(ADMIN_SOCKET, RUN_DIR, tolerant=True)
     @exits
     @wraps(command)
     def run(*, admin_socket: Path | None, run_dir: Path, **own: object) -> ExitStatus:

@@ -9,16 +9,18 @@ file, the default. The error for an invalid value names its source.
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
 from click.core import ParameterSource
 
-from cnm_bridge.core.errors import BridgeError
+from cni_invoker.cli.echo import echo
+from cnm_bridge.core.errors import BadOption
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.operator.cli.settings.all_settings import SETTINGS
-from cnm_bridge.operator.cli.settings.setting import Setting, read_config_file
+from cnm_bridge.operator.cli.settings.setting import Setting, TomlValue, check_entry, read_config_file
 from cnm_bridge.operator.cli.settings.types import FILE
 
 F = TypeVar("F", bound=Callable[..., object])
@@ -27,19 +29,23 @@ _DEFAULT_CONFIG: Final = Path("/etc/cni-bridge/config.toml")
 _FILE_KEY: Final = "cnm_bridge.configuration_file"
 
 
-def with_settings(*settings: Setting, has_config: bool = True, hidden: bool = False) -> Callable[[F], F]:
+def with_settings(
+    *settings: Setting, has_config: bool = True, hidden: bool = False, tolerant: bool = False
+) -> Callable[[F], F]:
     """Return a decorator that adds settings and `--config` as options to a command.
 
     Args:
         settings: The settings.
         has_config: Whether to add `--config`; only one of several such decorators does.
         hidden: Whether the help leaves the settings out, few of which are ever given.
+        tolerant: Whether what is wrong in the file is a warning, and left out: for commands that ask the daemon, which
+            runs with what was there before.
     """
 
     def decorate(function: F) -> F:
         for setting in reversed(settings):
             function = _option(setting, hidden=hidden)(function)
-        return _CONFIG_OPTION(function) if has_config else function
+        return _config_option(tolerant=tolerant)(function) if has_config else function
 
     return decorate
 
@@ -101,30 +107,51 @@ def _option(setting: Setting, *, hidden: bool) -> Callable[[F], F]:
     )
 
 
-def _load_config(context: click.Context, parameter: click.Parameter, path: Path | None) -> None:
+def _load_config(context: click.Context, parameter: click.Parameter, path: Path | None, *, tolerant: bool) -> None:
     """Use the file's values as the defaults of the other options."""
     if path is None:
         if not _DEFAULT_CONFIG.exists():
             return
         path = _DEFAULT_CONFIG
     settings = {setting.name: setting for setting in SETTINGS}
+    values: dict[str, TomlValue] = {}
     try:
-        values = read_config_file(path, settings)
+        document = read_config_file(path)
     except OSError as exc:
         raise click.BadParameter(f"{path}: {exc}", context, parameter) from exc
-    except (ValueError, BridgeError) as exc:
-        raise click.UsageError(f"{path}: {exc}", context) from exc
+    except ValueError as exc:
+        document = {}
+        _complain(context, f"{path}: {exc}", tolerant=tolerant)
+    for key, value in document.items():
+        try:
+            check_entry(key, value, settings)
+            if tolerant:
+                for one in value if isinstance(value, list) else [value]:
+                    settings[key].type.convert(one, None, context)
+        except BadOption as exc:
+            _complain(context, f"{path}: {exc}", tolerant=tolerant)
+        except click.BadParameter as exc:
+            _complain(context, f"{path}: option {key}: {exc.message}", tolerant=tolerant)
+        else:
+            values[settings[key].parameter] = value
     context.meta[_FILE_KEY] = path
-    context.default_map = {settings[key].parameter: value for key, value in values.items()}
+    context.default_map = values
 
 
-_CONFIG_OPTION: Final = click.option(
-    "--config",
-    cls=_Option,
-    type=FILE,
-    envvar="CNI_BRIDGE_CONFIG",
-    is_eager=True,
-    expose_value=False,
-    callback=_load_config,
-    help=f"Configuration file (TOML).  [default: {_DEFAULT_CONFIG}, if it exists]",
-)
+def _complain(context: click.Context, text: str, *, tolerant: bool) -> None:
+    if not tolerant:
+        raise click.UsageError(text, context)
+    echo(f"cni-bridge: warning: {text}; it is left out", err=True)
+
+
+def _config_option(*, tolerant: bool) -> Callable[[F], F]:
+    return click.option(
+        "--config",
+        cls=_Option,
+        type=FILE,
+        envvar="CNI_BRIDGE_CONFIG",
+        is_eager=True,
+        expose_value=False,
+        callback=partial(_load_config, tolerant=tolerant),
+        help=f"Configuration file (TOML).  [default: {_DEFAULT_CONFIG}, if it exists]",
+    )

@@ -103,27 +103,24 @@ def _infer_type(name: str, default: object) -> click.ParamType[Any]:
             raise TypeError(f"setting {name} needs a type")
 
 
-def read_config_file(path: Path, settings: Mapping[str, Setting]) -> Mapping[str, TomlValue]:
-    """Return the values of a configuration file by option, e.g. `{"cni-conf-dir": ["/etc/cni/net.d"]}`.
-
-    Args:
-        path: The file.
-        settings: The settings by name.
+def read_config_file(path: Path) -> Mapping[str, TomlValue]:
+    """Return the values of a configuration file by option, e.g. `{"cni-conf-dir": ["/etc/cni/net.d"]}`; unchecked.
 
     Raises:
         OSError: The file cannot be read.
         ValueError: It is not TOML; the text names line and column, or says that it is nested too deeply.
-        BadOption: A key is not an option, or its value has another type.
     """
     import tomllib  # noqa: PLC0415 - most hosts have no such file
 
     try:
-        document = tomllib.loads(path.read_text("utf-8"))
+        return tomllib.loads(path.read_text("utf-8"))
     except RecursionError as exc:
         raise ValueError("its arrays or tables are nested too deeply") from exc
-    for key, value in document.items():
-        if key not in settings:
-            raise BadOption.unknown(key, settings)
-        if wanted := settings[key].describe_mismatch(value):
-            raise BadOption(key, f"must be {wanted}, not {show(value)}")
-    return document
+
+
+def check_entry(key: str, value: object, settings: Mapping[str, Setting]) -> None:
+    """Raise `BadOption` if a key of a configuration file is not an option, or its value has another type."""
+    if key not in settings:
+        raise BadOption.unknown(key, settings)
+    if wanted := settings[key].describe_mismatch(value):
+        raise BadOption(key, f"must be {wanted}, not {show(value)}")

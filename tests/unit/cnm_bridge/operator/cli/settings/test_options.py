@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The help of commands that take all settings of the daemon."""
+"""Commands that take all settings of the daemon: their help, and a file that is wrong."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -24,3 +25,34 @@ def test_only_own_options_are_shown(command: str, own: Sequence[str]) -> None:
     for name in own:
         assert f"{name} " in text
     assert "--log-level" not in text
+
+
+@pytest.mark.parametrize(
+    ("content", "warning"),
+    [
+        ("socet = '/x'", "option socet: unknown to cni-bridge; did you mean socket?"),
+        ("plugin-timeout = true", "option plugin-timeout: must be a number"),
+        ("log-level = 'loud'", "option log-level: "),
+    ],
+)
+@pytest.mark.parametrize("command", [["cleanup"], ["egress", "deny", "blue", "a.example"]])
+def test_what_is_wrong_in_the_file_keeps_nobody_from_asking_the_daemon(
+    tmp_path: Path, command: Sequence[str], content: str, warning: str
+) -> None:
+    """It runs with what was there before; the other values of the file count, such as where its socket is."""
+    config = tmp_path / "config.toml"
+    config.write_text(f"{content}\nadmin-socket = '{tmp_path}/none.sock'\ndocker-host = 'unix://{tmp_path}/engine'\n")
+    done = CliRunner().invoke(main, [*command, "--config", str(config)])
+    assert f"cni-bridge: warning: {config}: {warning}" in done.stderr
+    assert f"{tmp_path}/none.sock" in done.stderr or f"{tmp_path}/engine" in done.stderr
+    assert done.exit_code in {1, 3}
+
+
+def test_a_file_that_is_no_toml(tmp_path: Path) -> None:
+    """As before, but the defaults count."""
+    (tmp_path / "config.toml").write_text("= =")
+    socket = ("--admin-socket", str(tmp_path / "s"))
+    done = CliRunner().invoke(main, ["cleanup", *socket, "--config", str(tmp_path / "config.toml")])
+    assert done.exit_code == 3
+    assert f"warning: {tmp_path}/config.toml: " in done.stderr
+    assert f"no daemon answers on {tmp_path}/s" in done.stderr
