@@ -3,7 +3,7 @@
 """`cni-bridge ls`: lists the endpoints with their containers, networks, or addresses that Docker has."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -16,7 +16,7 @@ from cnm_bridge.operator.cli.command import Command, ExitStatus
 from cnm_bridge.operator.cli.containers import (
     Container,
     Inventory,
-    ask_engine,
+    ask_for_users,
     dynamic_addresses,
     take_inventory,
 )
@@ -130,23 +130,37 @@ def show_networks(inventory: Inventory, network: str | None) -> Shown:
 def _list_addresses(client: AdminClient, docker_host: str) -> Shown:
     document = client.get("addresses")
     try:
-        containers, _ = ask_engine(docker_host)
+        containers, subnets = ask_for_users(docker_host)
     except EngineUnavailable as exc:
-        return show_addresses(document, (), (f"names of containers are not known: {exc}",))
-    return show_addresses(document, containers)
+        return show_addresses(document, (), {}, (f"names of containers are not known: {exc}",))
+    return show_addresses(document, containers, subnets)
 
 
-def show_addresses(document: JsonObject, containers: Sequence[Container], notes: Sequence[str] = ()) -> Shown:
+def show_addresses(
+    document: JsonObject,
+    containers: Sequence[Container],
+    subnets: Mapping[str, Collection[str]],
+    notes: Sequence[str] = (),
+) -> Shown:
     """Return the table of the addresses that Docker has requested.
 
     Args:
         document: `spec/admin/addresses.json`.
-        containers: The engine's, which have the addresses of this driver's pools.
+        containers: The engine's.
+        subnets: The subnets of each network, by its ID, that Docker's own IPAM has not chosen. Other networks may have
+            the same addresses.
         notes: What the reader should know.
     """
-    names = {ip: one.name for one in containers for network in one.networks for ip in network.addresses}
+    names = {
+        (subnet, ip): one.name
+        for one in containers
+        for network in one.networks
+        for subnet in subnets.get(network.id, ())
+        for ip in network.addresses
+    }
+    pools = {get_str(one, "id"): get_str(one, "subnet") for one in get_objects(document, "pools")}
     found: list[JsonObject] = [
-        {**one, "name": find_str(one, "name") or names.get((find_str(one, "address") or "").partition("/")[0])}
+        {**one, "name": find_str(one, "name") or names.get((pools.get(get_str(one, "pool"), ""), _ip(one)))}
         if get_str(one, "use") == "any"
         else one
         for one in get_objects(document, "addresses")
@@ -157,6 +171,10 @@ def show_addresses(document: JsonObject, containers: Sequence[Container], notes:
     rows.sort(key=lambda row: (str(row["section"]), str(row["address"])))
     table = Table(columns=_ADDRESSES, rows=rows, optional=("id", "plugin"))
     return Shown(document={**document, "addresses": [*found]}, parts=[table], notes=notes)
+
+
+def _ip(address: JsonObject) -> str:
+    return (find_str(address, "address") or "").partition("/")[0]
 
 
 def _user_of(address: JsonObject) -> str | None:
