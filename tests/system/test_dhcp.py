@@ -71,7 +71,6 @@ def test_a_lease_of_the_lan(private_scene: Scene, lan: Lan, kind: str) -> None:
         scene.lab.run(*f"iptables -D DOCKER-USER -i {lan.subnet.bridge} -o {lan.subnet.bridge} -j ACCEPT".split())
 
 
-@pytest.mark.long
 def test_the_same_address_after_a_restart(private_scene: Scene, lan: Lan) -> None:
     """The server knows the container by its client identifier again, although others have come in between."""
     scene = private_scene
