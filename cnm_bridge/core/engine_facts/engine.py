@@ -27,6 +27,8 @@ class EngineDescription:
         is_rootless: Whether it runs in a user namespace, without root's rights on the host.
         is_swarm_node: Whether it is in a swarm; None if it does not report it.
         data_directory: Where it stores containers and networks, e.g. `/var/lib/docker`.
+        network_drivers: The names of its network drivers: those of enabled managed plugins with their tag, and those of
+            other plugins that it has called.
         remaps_users: Whether containers are in a user namespace of their own, unless they choose the host's.
     """
 
@@ -34,6 +36,7 @@ class EngineDescription:
     is_rootless: bool
     is_swarm_node: bool | None = None
     data_directory: str = ""
+    network_drivers: tuple[str, ...] = ()
     remaps_users: bool = False
 
     @classmethod
@@ -50,6 +53,7 @@ class EngineDescription:
             is_rootless=_ROOTLESS in security,
             is_swarm_node=None if state is None else state != _NO_SWARM,
             data_directory=find_str(document, "DockerRootDir") or "",
+            network_drivers=get_strings(find_object(document, "Plugins") or {}, "Network"),
             remaps_users=_REMAPS_USERS in security,
         )
 

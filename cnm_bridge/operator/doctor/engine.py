@@ -53,3 +53,11 @@ def check_engine(facts: Facts) -> Iterator[Finding]:
             "it runs without root, in namespaces of its own, which the daemon does not see",
             advice="use an engine that runs as root",
         )
+    if engine.namesake:
+        yield error(
+            "plugin-of-same-name",
+            f"managed plugin {engine.namesake}",
+            "it has the name of this host's driver. Docker looks for a managed plugin first, so from its next restart "
+            "on it gives this driver's networks to the plugin, which does not know them",
+            advice="docker plugin disable it before dockerd restarts, and make it again with another name, such as cni",
+        )

@@ -81,6 +81,7 @@ class EngineFacts:
         silence: Why it did not answer.
         is_rootless: Whether it runs in a user namespace.
         networks: Its networks of our driver.
+        namesake: The managed plugin that has the name of our driver, "" if there is none.
     """
 
     address: str
@@ -88,6 +89,7 @@ class EngineFacts:
     silence: str = ""
     is_rootless: bool = False
     networks: Sequence[DockerNetwork] = ()
+    namesake: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

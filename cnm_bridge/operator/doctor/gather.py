@@ -102,6 +102,7 @@ async def _gather_engine(settings: Settings, lists: Collection[str]) -> tuple[En
         version=found.version,
         is_rootless=found.is_rootless,
         networks=tuple(_docker_network(network, lists) for network in found_networks),
+        namesake=next((one for one in found.network_drivers if one == f"{settings.driver_name}:latest"), ""),
     )
     return facts, containers
 

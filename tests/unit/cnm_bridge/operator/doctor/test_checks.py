@@ -187,6 +187,12 @@ def test_engines(version: str, expected: list[str]) -> None:
     assert codes(replace(HEALTHY, engine=replace(HEALTHY.engine, version=version))) == expected
 
 
+def test_a_managed_plugin_with_the_drivers_name() -> None:
+    """Docker would give this driver's networks to it."""
+    named = replace(HEALTHY.engine, namesake="cni-bridge:latest")
+    assert codes(replace(HEALTHY, engine=named)) == ["plugin-of-same-name"]
+
+
 def test_an_engine_that_cannot_be_used() -> None:
     """Without an answer nothing is known; without root there are other namespaces."""
     silent = EngineFacts(address="unix:///x", silence="no answer")
