@@ -132,11 +132,11 @@ def test_the_directories_of_the_running_daemon(private_scene: Scene) -> None:
 
 
 def test_a_mistake_in_the_daemons_file(private_scene: Scene) -> None:
-    """Each command says what is wrong, before anything else."""
+    """Commands that ask the daemon say what is wrong, and leave it out: the daemon runs with what it has read."""
     lab = private_scene.lab
     lab.write("/etc/cni-bridge/config.toml", "plugin-timeot = 20\n")
     for command in ("doctor", "ls", "status"):
         done = lab.run(sys.executable, "-m", "cnm_bridge", command, check=False)
-        assert (done.returncode, "did you mean plugin-timeout?" in done.stderr) == (2, True)
+        assert (done.returncode, "did you mean plugin-timeout?" in done.stderr) == (0, True)
     lab.remove("/etc/cni-bridge/config.toml")
     assert examine(lab) == (0, {})
