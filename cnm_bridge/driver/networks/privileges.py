@@ -44,7 +44,7 @@ class Privileges:
         await _refuse(Path(engine.data_directory), container_id, network, remaps_users=engine.remaps_users)
 
     async def refuse_while_booting(self, record: EndpointRecord, network: str) -> None:
-        """The same while the engine boots and cannot be asked; one that hangs while it starts a new container looks so.
+        """Refuse such a container while the engine does not answer: it boots, or hangs.
 
         The container is known by the first process in its sandbox, which waits for its network, and the engine's
         directory from its last answer. Before Engine 28 there is no process yet: then only the log tells.

@@ -33,7 +33,7 @@ class TableWatch:
     """The kernel's messages about changes of all tables in this network namespace.
 
     Args:
-        ignored: A netlink port whose changes it is not told of: the one through which each answer opens addresses.
+        ignored: A netlink port whose changes are left out: the one through which each answer opens addresses.
     """
 
     def __init__(self, ignored: int = 0) -> None:
