@@ -48,6 +48,8 @@ _NO_ANSWER: Final = (DockerError, aiohttp.ClientError, TimeoutError, OSError)
 _UNEXPECTED_SHAPE: Final = (ValueError, LookupError, TypeError, AttributeError)
 """The errors that aiodocker raises if an answer has an unexpected shape."""
 _UNIX: Final = "unix://"
+_IMPOSSIBLE_NETWORK: Final = "cni-bridge-doctor"
+_UNKNOWN_DRIVER: Final = "could not resolve driver"
 _NETWORK_EVENTS: Final = '{"type": ["network"], "event": ["create", "connect"]}'
 
 
@@ -149,6 +151,20 @@ class Engine:
         """
         async with self._asked() as docker:
             await docker.networks.create(dict(body))
+
+    async def finds_driver(self, name: str) -> bool:
+        """Return whether the engine finds a network driver. An enabled managed plugin may have none.
+
+        Requests a network that no engine makes: the IPAM driver `null` refuses a subnet, after the engine has looked
+        for the network's driver and before it calls it (moby, `Controller.NewNetwork`).
+        """
+        ipam = {"Driver": "null", "Config": [{"Subnet": "192.0.2.0/24"}]}
+        try:
+            await self.create_network({"Name": _IMPOSSIBLE_NETWORK, "Driver": name, "IPAM": ipam})
+        except EngineRefused as exc:
+            return _UNKNOWN_DRIVER not in str(exc)
+        await self.remove_network(_IMPOSSIBLE_NETWORK)
+        return True
 
     async def remove_network(self, network_id: str) -> None:
         """Remove a network, as `docker network rm` does. The engine calls the network's driver meanwhile."""

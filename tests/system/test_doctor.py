@@ -132,11 +132,14 @@ def test_the_directories_of_the_running_daemon(private_scene: Scene) -> None:
 
 
 def test_a_mistake_in_the_daemons_file(private_scene: Scene) -> None:
-    """Commands that ask the daemon say what is wrong, and leave it out: the daemon runs with what it has read."""
+    """Commands that ask the daemon say what is wrong, and leave it out; for the doctor it is a finding."""
     lab = private_scene.lab
     lab.write("/etc/cni-bridge/config.toml", "plugin-timeot = 20\n")
-    for command in ("doctor", "ls", "status"):
+    for command, status in (("doctor", 1), ("ls", 0), ("status", 0)):
         done = lab.run(sys.executable, "-m", "cnm_bridge", command, check=False)
-        assert (done.returncode, "did you mean plugin-timeout?" in done.stderr) == (0, True)
+        assert (done.returncode, "did you mean plugin-timeout?" in done.stderr) == (status, True)
+    status, found = examine(lab)
+    assert (status, list(found)) == (1, ["settings-invalid"])
+    assert "did you mean plugin-timeout?" in get_str(found["settings-invalid"], "text")
     lab.remove("/etc/cni-bridge/config.toml")
     assert examine(lab) == (0, {})

@@ -61,3 +61,11 @@ def check_engine(facts: Facts) -> Iterator[Finding]:
             "on it gives this driver's networks to the plugin, which does not know them",
             advice="docker plugin disable it before dockerd restarts, and make it again with another name, such as cni",
         )
+    if engine.unused_plugin:
+        yield error(
+            "plugin-without-driver",
+            f"managed plugin {engine.unused_plugin}",
+            "it is enabled, and Docker does not find its driver: the daemon was too slow to answer Docker's first "
+            "call, and Docker does not repeat it",
+            fix=f"docker plugin disable --force {engine.unused_plugin} && docker plugin enable {engine.unused_plugin}",
+        )

@@ -82,6 +82,7 @@ class EngineFacts:
         is_rootless: Whether it runs in a user namespace.
         networks: Its networks of our driver.
         namesake: The managed plugin that has the name of our driver, "" if there is none.
+        unused_plugin: Our driver's managed plugin, if Docker has enabled it and does not find its driver; "" otherwise.
     """
 
     address: str
@@ -90,6 +91,7 @@ class EngineFacts:
     is_rootless: bool = False
     networks: Sequence[DockerNetwork] = ()
     namesake: str = ""
+    unused_plugin: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,6 +181,7 @@ class InstallationFacts:
         paths: Files and directories that the daemon trusts.
         free_bytes: Free space by directory.
         daemon_pid: The process ID of the running daemon, None if none runs.
+        mistakes: What is wrong in the daemon's configuration file, each with the file's name.
         broken_files: CNI configuration files, and IPAM sections, that cannot be used, with the reason.
         shadowed_files: Configuration files that an earlier one hides.
     """
@@ -188,6 +191,7 @@ class InstallationFacts:
     paths: Sequence[PathFacts] = ()
     free_bytes: Mapping[Path, int] = field(default_factory=dict)
     daemon_pid: int | None = None
+    mistakes: Sequence[str] = ()
     broken_files: Sequence[str] = ()
     shadowed_files: Sequence[str] = ()
 

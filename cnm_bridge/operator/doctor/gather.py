@@ -39,12 +39,15 @@ from cnm_bridge.system.kernel import KernelView
 _ENGINE_LIMIT_S: Final = 10.0
 
 
-async def gather(settings: Settings, configuration: Path, held: JsonObject | None, *, quick: bool) -> Facts:
+async def gather(
+    settings: Settings, configuration: Path, mistakes: Sequence[str], held: JsonObject | None, *, quick: bool
+) -> Facts:
     """Read all facts about the host; what cannot be read is left out.
 
     Args:
         settings: The settings of the daemon, or those that it would have.
         configuration: Its configuration file, which may not exist.
+        mistakes: What is wrong in that file.
         held: The endpoints of the running daemon, and the addresses that Docker has requested, as `spec/admin` has
             them: `endpoints.json` and `addresses.json`; None if no daemon answers.
         quick: Whether no plugin may be executed.
@@ -79,6 +82,7 @@ async def gather(settings: Settings, configuration: Path, held: JsonObject | Non
             paths=gather_paths(settings, configuration),
             free_bytes=gather_space(settings),
             daemon_pid=find_daemon(settings.state_dir),
+            mistakes=mistakes,
             broken_files=(*map(str, index.problems), *broken_sections),
             shadowed_files=tuple(
                 f"{one.file} is not used: {one.by} has the name {one.name} too" for one in index.shadowed
@@ -94,6 +98,8 @@ async def _gather_engine(settings: Settings, lists: Collection[str]) -> tuple[En
         ids = await engine.network_ids(settings.driver_name)
         found_networks = [network for one in ids if (network := await engine.find_network(one)) is not None]
         containers = await engine.containers()
+        is_plugin = ":" in settings.driver_name and settings.driver_name in found.network_drivers
+        is_found = not is_plugin or await engine.finds_driver(settings.driver_name)
     except EngineUnavailable as exc:
         silent = EngineFacts(address=settings.docker_host, silence=str(exc))
         return silent, ()
@@ -103,6 +109,7 @@ async def _gather_engine(settings: Settings, lists: Collection[str]) -> tuple[En
         is_rootless=found.is_rootless,
         networks=tuple(_docker_network(network, lists) for network in found_networks),
         namesake=next((one for one in found.network_drivers if one == f"{settings.driver_name}:latest"), ""),
+        unused_plugin="" if is_found else settings.driver_name,
     )
     return facts, containers
 

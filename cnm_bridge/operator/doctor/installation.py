@@ -109,6 +109,13 @@ def check_installation(facts: Facts) -> Iterator[Finding]:
             "it does not run as root: rules, reservations and permissions may be missing from what it sees",
             fix="sudo cni-bridge doctor",
         )
+    for mistake in facts.installation.mistakes:
+        yield error(
+            "settings-invalid",
+            "settings",
+            f"{mistake}: the daemon does not start with it",
+            advice="correct the file; docs/configuration.md has all settings",
+        )
     yield from _check_daemon(facts)
     yield from _check_units(facts)
     yield from _check_permissions(facts)

@@ -27,6 +27,7 @@ F = TypeVar("F", bound=Callable[..., object])
 
 _DEFAULT_CONFIG: Final = Path("/etc/cni-bridge/config.toml")
 _FILE_KEY: Final = "cnm_bridge.configuration_file"
+_MISTAKES_KEY: Final = "cnm_bridge.configuration_mistakes"
 
 
 def with_settings(
@@ -91,6 +92,11 @@ def configuration_file(context: click.Context) -> Path:
     return Path(context.meta.get(_FILE_KEY, _DEFAULT_CONFIG))
 
 
+def configuration_mistakes(context: click.Context) -> tuple[str, ...]:
+    """Return what is wrong in the configuration file of a tolerant command, each with the file's name."""
+    return tuple(context.meta.get(_MISTAKES_KEY, ()))
+
+
 def _option(setting: Setting, *, hidden: bool) -> Callable[[F], F]:
     return click.option(
         f"--{setting.name}",
@@ -141,6 +147,7 @@ def _load_config(context: click.Context, parameter: click.Parameter, path: Path 
 def _complain(context: click.Context, text: str, *, tolerant: bool) -> None:
     if not tolerant:
         raise click.UsageError(text, context)
+    context.meta[_MISTAKES_KEY] = (*configuration_mistakes(context), text)
     echo(f"cni-bridge: warning: {text}; it is left out", err=True)
 
 

@@ -193,6 +193,12 @@ def test_a_managed_plugin_with_the_drivers_name() -> None:
     assert codes(replace(HEALTHY, engine=named)) == ["plugin-of-same-name"]
 
 
+def test_a_managed_plugin_without_a_driver() -> None:
+    """Docker did not get an answer in time when it enabled the plugin."""
+    slow = replace(HEALTHY.engine, unused_plugin="cni:latest")
+    assert codes(replace(HEALTHY, engine=slow)) == ["plugin-without-driver"]
+
+
 def test_an_engine_that_cannot_be_used() -> None:
     """Without an answer nothing is known; without root there are other namespaces."""
     silent = EngineFacts(address="unix:///x", silence="no answer")
