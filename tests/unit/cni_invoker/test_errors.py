@@ -7,7 +7,6 @@ from pathlib import Path
 
 import cni_invoker.errors
 from cni_invoker import CniError, PluginFailed
-from cni_invoker.errors import BadConfiguration, CacheDamaged, ConfigurationNotFound
 
 
 def tree(root: type[CniError], depth: int = 0) -> set[tuple[str, int]]:
@@ -37,18 +36,3 @@ def test_the_message_of_a_plugin_error_without_details() -> None:
     assert str(error) == (
         'plugin type="bridge" failed (delete): no master (code 7, exit status 1 after 0.250 s, /p/bridge)'
     )
-
-
-def test_messages_without_a_directory_or_a_file() -> None:
-    """The message reports that no directory was searched; a document without a file has no place."""
-    assert "no directory at all" in str(ConfigurationNotFound("a", known=(), directories=(), problems=()))
-    assert str(BadConfiguration("bad", file=None)) == "error parsing configuration list: bad"
-
-
-def test_the_words_of_libcni() -> None:
-    """Messages contain the words that libcni uses for the same outcome, so that they can be searched for."""
-    found = ConfigurationNotFound("blue", known=(), directories=[Path("/etc/cni/net.d")], problems=())
-    assert str(found).startswith('no net configuration with name "blue" in /etc/cni/net.d; ')
-    nothing = ConfigurationNotFound(None, known=(), directories=[Path("/etc/cni/net.d")], problems=())
-    assert str(nothing).startswith("no net configurations found in /etc/cni/net.d; ")
-    assert str(CacheDamaged(Path("/c"), "empty")).startswith("failed to get cached result: ")

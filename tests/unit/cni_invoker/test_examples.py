@@ -18,12 +18,6 @@ from tests.pages import CNI_INVOKER, MANAGER, read_blocks, read_programs
 README = Path(__file__).parents[3] / "packaging/cni-invoker/README.md"
 
 
-def test_there_are_four_programs() -> None:
-    """A runtime script, a plugin, an IPAM plugin that delegates, and a plugin in process."""
-    names = ["attach", "pair", "quota", "in_process"]
-    assert list(read_programs(CNI_INVOKER)) == [f"{name}.py" for name in names]
-
-
 def test_the_plugin_in_process() -> None:
     """The program needs neither root nor an executable; it prints the versions of its plugin."""
     program = read_programs(CNI_INVOKER)["in_process.py"]

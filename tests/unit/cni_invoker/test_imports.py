@@ -5,8 +5,6 @@
 import subprocess
 import sys
 
-import pytest
-
 import cni_invoker
 from cni_invoker import advanced, errors
 
@@ -50,9 +48,3 @@ def test_exported_names() -> None:
 def test_no_name_is_exported_twice() -> None:
     """A name has one public home; an error may have two."""
     assert not {*advanced.__all__} & {*cni_invoker.__all__, *errors.__all__}
-
-
-def test_an_unknown_name() -> None:
-    """It is an AttributeError, as for any module."""
-    with pytest.raises(AttributeError, match="has no attribute 'Daemon'"):
-        _ = cni_invoker.Daemon

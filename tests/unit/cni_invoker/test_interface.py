@@ -3,7 +3,6 @@
 """What programs may rely on."""
 
 import asyncio
-import inspect
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +10,9 @@ import pytest
 
 import cni_invoker
 from cni_invoker import CachedRuntime, FileCache, Result, Runtime
-from cni_invoker.errors import NotAttached, PluginFailed
+from cni_invoker.errors import PluginFailed
 from tests.plugins import FakePlugins
-from tests.unit.cni_invoker.runtime_scene import ATTACHMENT, FAILED, LIMITS, RESULT, THREE, without_version
+from tests.unit.cni_invoker.runtime_scene import ATTACHMENT, FAILED, LIMITS, RESULT, THREE
 
 
 @pytest.fixture(name="opened")
@@ -35,24 +34,6 @@ def test_the_safe_constructor(opened: CachedRuntime, plugins: FakePlugins, tmp_p
     assert list((tmp_path / "lock").iterdir()) == [tmp_path / "lock/shared-chains.lock"]
     another = CachedRuntime(Runtime("/x"), FileCache(tmp_path / "cache"))
     assert [one.attachment for one in asyncio.run(another.attachments())] == [ATTACHMENT]
-
-
-def test_the_defaults_of_the_safe_constructor() -> None:
-    """Both are those that other programs of the host use."""
-    defaults = inspect.signature(CachedRuntime.open).parameters
-    assert defaults["cache_dir"].default == cni_invoker.DEFAULT_CACHE_DIR == Path("/var/lib/cni")
-    assert defaults["lock_dir"].default == cni_invoker.DEFAULT_LOCK_DIR == Path("/run/cni-invoker")
-
-
-def test_a_check_of_the_record_alone(opened: CachedRuntime, plugins: FakePlugins) -> None:
-    """It needs neither the list nor the arguments."""
-    asyncio.run(opened.add(THREE, ATTACHMENT))
-    (cached,) = asyncio.run(opened.attachments())
-    asyncio.run(opened.check(cached.configuration, cached.attachment))
-    assert [verb for _, verb in without_version(plugins)[-3:]] == ["CHECK"] * 3
-    asyncio.run(opened.delete_cached(cached))
-    with pytest.raises(NotAttached):
-        asyncio.run(opened.check(cached.configuration, cached.attachment))
 
 
 def test_a_result_cannot_be_changed() -> None:

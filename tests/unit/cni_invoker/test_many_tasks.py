@@ -59,13 +59,3 @@ async def test_many_operations_of_many_tasks(plain: Path, tmp_path: Path) -> Non
     calls = (plain / "calls").read_text().split()
     assert (calls.count("ADD"), calls.count("DEL")) == (TASKS * LIVES, TASKS * LIVES)
     assert calls.count("GC") > TASKS
-
-
-@pytest.mark.slow
-async def test_one_container_of_many_tasks(plain: Path) -> None:
-    """DELs of one container run one after the other."""
-    runtime = Runtime([plain], Limits())
-    async with asyncio.TaskGroup() as tasks:
-        for _ in range(TASKS):
-            tasks.create_task(runtime.delete(BLUE, attachment(1), None))
-    assert (plain / "calls").read_text().split() == ["DEL"] * TASKS

@@ -37,13 +37,6 @@ def network(*versions: str, **further: JsonValue) -> NetworkConfigurationList:
     )
 
 
-async def test_the_newest_common_version_is_chosen(runtime: Runtime) -> None:
-    """A version that the IPAM plugin does not support is not chosen."""
-    found = await runtime.negotiate(network("0.4.0", "1.0.0", "1.1.0"))
-    assert found.cni_version == "1.0.0"
-    assert NetworkConfigurationList.from_document(found.document) == found
-
-
 async def test_no_common_version_is_an_error(runtime: Runtime, plugins: FakePlugins) -> None:
     """The error lists the versions of the configuration, of each plugin and of this runtime."""
     plugins.install("bridge", VERSION={"supportedVersions": ["1.1.0"]})
@@ -55,13 +48,6 @@ async def test_no_common_version_is_an_error(runtime: Runtime, plugins: FakePlug
         "this runtime supports 0.1.0, 0.2.0, 0.3.0, 0.3.1, 0.4.0, 1.0.0, 1.1.0"
     )
     assert caught.value.code == 1
-
-
-async def test_a_version_unknown_to_this_runtime_is_not_chosen(runtime: Runtime, plugins: FakePlugins) -> None:
-    """A version that all plugins support, but this runtime does not, is not chosen."""
-    for plugin in ("bridge", "host-local"):
-        plugins.install(plugin, VERSION={"supportedVersions": ["0.999.0", "0.4.0"]})
-    assert (await runtime.negotiate(network("0.999.0", "0.4.0"))).cni_version == "0.4.0"
 
 
 async def test_the_answer_to_version_is_cached_until_the_file_changes(runtime: Runtime, plugins: FakePlugins) -> None:

@@ -2,7 +2,6 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Plugins written with `cni_invoker.plugin`, executed as a runtime does; for IPAM see `test_plugin_ipam.py`."""
 
-import asyncio
 import os
 import subprocess
 import sys
@@ -11,9 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cni_invoker import Attachment, AttachmentKey, NetworkConfigurationList, PluginFailed, Runtime
 from cni_invoker.documents.versions import SUPPORTED_VERSIONS
-from tests.plugins import FakePlugins
 from tests.unit.cni_invoker.written_plugin import ADDRESS, CONFIG, IMPORTS, Answer, WrittenPlugin
 
 ADD = f"def add(call): return {ADDRESS}\n"
@@ -223,43 +220,3 @@ Plugin(add=lambda call: None, gc=gc).run()"""
     assert execute(program, "GC", {**CONFIG, key: None}).error == (120, "")  # Go's empty list, which CRI-O sends
     assert execute(program, "GC", {**CONFIG, key: [{"containerID": 1}]}).error[0] == 7
     assert execute(program, "GC").error == (7, "cni.dev/valid-attachments is missing")
-
-
-def test_all_verbs_with_the_runtime(execute: WrittenPlugin, fakes: FakePlugins) -> None:
-    """Our own runtime takes it for what it is; the plugin keeps a file for each container."""
-    program = f"""{IMPORTS}
-from pathlib import Path
-HELD = Path({os.fspath(fakes.directory)!r}, "held")
-def add(call):
-    HELD.mkdir(exist_ok=True)
-    (HELD / call.container_id).touch(exist_ok=False)
-def check(call):
-    if not (HELD / call.container_id).exists():
-        raise CallError(ErrorCode.UNKNOWN_CONTAINER, "its file is missing")
-def gc(call):
-    for file in HELD.iterdir():
-        if file.name not in {{one.container_id for one in call.valid_attachments}}:
-            file.unlink()
-def status(call):
-    if (HELD / "full").exists():
-        raise CallError(ErrorCode.NOT_AVAILABLE, "full")
-def delete(call):
-    (HELD / call.container_id).unlink(missing_ok=True)
-Plugin(add=add, check=check, gc=gc, status=status, delete=delete).run()"""
-    execute.write(program)
-    network = NetworkConfigurationList.from_document({**CONFIG, "plugins": [{"type": "addresses"}, {"type": "ours"}]})
-    one, two = (Attachment(container_id=name, ifname="eth0", netns="/run/netns/c1") for name in ("one", "full"))
-    runtime = Runtime(fakes.directory)
-    result = asyncio.run(runtime.add(network, one))
-    assert [str(ip.address) for ip in result.ips] == ["10.1.0.9/24"]
-    asyncio.run(runtime.check(network, one, result))
-    asyncio.run(runtime.status(network))
-    asyncio.run(runtime.add(network, two))
-    with pytest.raises(PluginFailed, match="full"):
-        asyncio.run(runtime.status(network))
-    asyncio.run(runtime.gc(network, [AttachmentKey(container_id="one", ifname="eth0")]))
-    asyncio.run(runtime.status(network))
-    asyncio.run(runtime.delete(network, one, result))
-    with pytest.raises(PluginFailed, match="its file is missing"):
-        asyncio.run(runtime.check(network, one, result))
-    asyncio.run(runtime.delete(network, one, result))

@@ -4,21 +4,17 @@
 
 import asyncio
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from cni_bridge_spec import JsonObject
 from cni_invoker import (
-    AttachmentKey,
-    CniError,
     Limits,
     NetworkConfigurationList,
     PluginFailed,
-    Result,
     Runtime,
-    VersionInfo,
     installed_plugins,
     run_preflight,
 )
@@ -90,35 +86,6 @@ def test_both_ways_answer_the_same(
     assert (status, stdout.decode()) == (executed.status, executed.stdout)
     assert (b"KeyError: 'here'" in stderr) == ("KeyError: 'here'" in executed.stderr)
     assert bool(stderr) == bool(executed.stderr)
-
-
-def live(made: Runtime) -> tuple[Result, VersionInfo, list[int], str]:
-    """The life of an attachment: its result, the versions, the codes of errors, and the last error."""
-    runtime, network = made, NetworkConfigurationList.from_document({**CONFIG, "plugins": [CONFIG]})
-    result = asyncio.run(runtime.add(network, ATTACHMENT))
-    asyncio.run(runtime.check(network, ATTACHMENT, result))
-    errors = list[CniError]()
-    refused: tuple[Callable[[], object], ...] = (
-        lambda: asyncio.run(runtime.check(network, ATTACHMENT, None)),
-        lambda: asyncio.run(runtime.gc(network, [AttachmentKey(container_id="c2", ifname="eth0")])),
-        lambda: asyncio.run(runtime.status(network)),
-    )
-    for call in refused:
-        with pytest.raises(CniError) as caught:
-            call()
-        errors.append(caught.value)
-    asyncio.run(runtime.delete(network, ATTACHMENT, result))
-    return result, asyncio.run(runtime.version("ours")), [int(one.code) for one in errors], str(errors[-1])
-
-
-def test_both_ways_with_the_runtime(execute: WrittenPlugin, fakes: FakePlugins) -> None:
-    """The whole life of an attachment: results and errors are those of the executable, but for where it runs."""
-    execute.write(PROGRAM)
-    executed = live(Runtime(fakes.directory))
-    here = live(Runtime("/nowhere", in_process={"ours": load().answer}))
-    assert here[:3] == executed[:3]
-    assert "in process" in here[3]
-    assert str(fakes.directory / "ours") in executed[3]
 
 
 def test_the_environment_is_that_of_the_call(fakes: FakePlugins, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,6 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """CHECK, GC and STATUS over whole lists, and what the runtime finds without running a plugin."""
 
-import asyncio
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -12,13 +11,11 @@ import pytest
 from cni_bridge_spec import JsonValue
 from cni_invoker import PluginFailed, Result, Runtime
 from cni_invoker.errors import (
-    BadResult,
     GcFailed,
     InvalidParameter,
     NoCommonVersion,
     PluginNotFound,
     PluginTimeout,
-    VerbUnsupported,
 )
 from tests.plugins import FakePlugins
 from tests.unit.cni_invoker.runtime_scene import (
@@ -42,34 +39,6 @@ async def test_check_runs_the_plugins_in_order(plugins: FakePlugins, runtime: Ru
     assert plugins.commands[0].environment["CNI_ARGS"] == "FOO=BAR"
     await runtime.check(THREE, ATTACHMENT, None)
     assert "prevResult" not in plugins.commands[-1].stdin
-
-
-async def test_check_stops_at_the_first_error(plugins: FakePlugins, runtime: Runtime) -> None:
-    """The error has the plugin's message; later plugins do not run."""
-    plugins.install("second", CHECK={"error": {"code": 100, "msg": "the route is gone"}})
-    with pytest.raises(PluginFailed, match=r'^plugin type="second" failed \(check\): the route is gone'):
-        await runtime.check(THREE, ATTACHMENT, None)
-    assert len(plugins.calls) == 2
-
-
-async def test_check_of_a_list_that_does_not_support_it(plugins: FakePlugins, runtime: Runtime) -> None:
-    """Before 0.4.0 CHECK is an error, even with disableCheck; later, with disableCheck, it succeeds without running."""
-    for forbidden in (False, True):
-        old = replace(network({"type": "first"}, version="0.3.1"), disable_check=forbidden)
-        with pytest.raises(
-            VerbUnsupported, match=r'^configuration version "0\.3\.1" does not support the CHECK command'
-        ):
-            await runtime.check(old, ATTACHMENT, None)
-    await runtime.check(replace(THREE, disable_check=True), ATTACHMENT, None)
-    assert plugins.calls == ()
-
-
-async def test_check_needs_a_result_in_a_supported_version(plugins: FakePlugins, runtime: Runtime) -> None:
-    """A result that cannot be converted to the version of the list is an error, and no plugin runs."""
-    future = network({"type": "first"}, version="1.2.3")
-    with pytest.raises(BadResult, match="unsupported CNI result version"):
-        await runtime.check(future, ATTACHMENT, Result.from_document(RESULT))
-    assert plugins.calls == ()
 
 
 async def test_gc_runs_every_plugin(plugins: FakePlugins, runtime: Runtime) -> None:
@@ -121,44 +90,6 @@ async def test_gc_and_status_ignore_an_ipam_type_without_executable(
     await (runtime.gc(one, []) if verb == "GC" else runtime.status(one))
     await runtime.add(one, ATTACHMENT)
     assert without_version(plugins) == (("first", verb), ("first", "ADD"))
-
-
-async def test_gc_requires_the_valid_attachments(plugins: FakePlugins, runtime: Runtime) -> None:
-    """A missing argument, or None, is a TypeError, and does not mean that all attachments are stale."""
-    with pytest.raises(TypeError):
-        await runtime.gc(THREE)  # type: ignore[call-arg]
-    with pytest.raises(TypeError):
-        await runtime.gc(THREE, None)  # type: ignore[arg-type]
-    assert plugins.calls == ()
-
-
-async def test_add_waits_while_garbage_is_collected(plugins: FakePlugins, runtime: Runtime) -> None:
-    """The valid attachments that the plugins receive are all of them until GC has ended."""
-    plugins.install("third", GC={"sleep_s": 0.2})
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(runtime.gc(THREE, []))
-        await asyncio.sleep(0.1)
-        tasks.create_task(runtime.add(THREE, ATTACHMENT))
-    verbs = [verb for _, verb in without_version(plugins)]
-    assert verbs == ["GC"] * 3 + ["ADD"] * 3
-
-
-async def test_operations_on_one_container_are_serialized(
-    plugins: FakePlugins, runtime: Runtime, tmp_path: Path
-) -> None:
-    """DEL waits for the ADD of the same container on any network, but not for other containers."""
-    gate = tmp_path / "gate"
-    plugins.install("slow", ADD={"wait_for": str(gate)})
-    slow = network({"type": "slow"})
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(runtime.add(slow, ATTACHMENT))
-        while ("slow", "ADD") not in plugins.calls:  # noqa: ASYNC110  # another process writes it
-            await asyncio.sleep(0.01)
-        tasks.create_task(runtime.delete(THREE, ATTACHMENT, None))
-        await runtime.delete(slow, replace(ATTACHMENT, container_id="other"), None)
-        gate.touch()
-    assert next(call for call in plugins.calls if call[1] == "DEL") == ("slow", "DEL")
-    assert plugins.calls[-1] == ("first", "DEL")
 
 
 async def test_status_stops_at_the_first_error(plugins: FakePlugins, runtime: Runtime) -> None:

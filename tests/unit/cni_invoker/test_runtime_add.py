@@ -8,42 +8,9 @@ import pytest
 
 from cni_bridge_spec import JsonObject
 from cni_invoker import PluginFailed, Result, Runtime
-from cni_invoker.errors import BadResult, InvalidParameter, PluginNotFound, VersionUnsupported
+from cni_invoker.errors import InvalidParameter, VersionUnsupported
 from tests.plugins import FakePlugins
 from tests.unit.cni_invoker.runtime_scene import ATTACHMENT, RESULT, THREE, network
-
-
-async def test_add_runs_the_plugins_in_order(plugins: FakePlugins, runtime: Runtime) -> None:
-    """Each plugin receives the result of the one before; the last plugin's result is the result of ADD."""
-    result = await runtime.add(THREE, ATTACHMENT)
-    assert result.document == {**RESULT, "dns": {"nameservers": ["1.2.3.4"]}}
-    assert plugins.calls == (("first", "ADD"), ("second", "ADD"), ("third", "ADD"))
-    assert [command.stdin.get("prevResult") for command in plugins.commands] == [None, RESULT, RESULT]
-    first = plugins.commands[0].stdin
-    assert first == {
-        "type": "first",
-        "some-key": "some-value",
-        "name": "some-list",
-        "cniVersion": "1.1.0",
-        "runtimeConfig": ATTACHMENT.capability_args,
-    }
-    for command in plugins.commands:
-        assert command.environment == {
-            "CNI_COMMAND": "ADD",
-            "CNI_CONTAINERID": "some-container-id",
-            "CNI_NETNS": "/run/netns/c1",
-            "CNI_IFNAME": "eth0",
-            "CNI_ARGS": "FOO=BAR",
-            "CNI_PATH": str(plugins.directory),
-        }
-
-
-async def test_add_stops_at_the_first_failure(plugins: FakePlugins, runtime: Runtime) -> None:
-    """The plugin's error is raised; later plugins do not run, and nothing is undone."""
-    plugins.install("second", ADD={"error": {"code": 999, "msg": "plugin error: banana"}})
-    with pytest.raises(PluginFailed, match=r'^plugin type="second" failed \(add\): plugin error: banana'):
-        await runtime.add(THREE, ATTACHMENT)
-    assert plugins.calls == (("first", "ADD"), ("second", "ADD"))
 
 
 async def test_on_result_runs_before_the_next_plugin(plugins: FakePlugins, runtime: Runtime) -> None:
@@ -64,25 +31,6 @@ async def test_on_result_runs_before_the_next_plugin(plugins: FakePlugins, runti
     with pytest.raises(OSError, match="No space left"):
         await runtime.add(THREE, ATTACHMENT, on_result=refuse)
     assert plugins.calls[3:] == (("first", "ADD"),)
-
-
-async def test_a_plugin_without_a_result_is_an_error(plugins: FakePlugins, runtime: Runtime) -> None:
-    """The error names the plugin that exited with 0 but printed nothing, and quotes its standard error."""
-    plugins.install("second", ADD={"stdout": "", "stderr": "out of words\n"})
-    with pytest.raises(BadResult) as caught:
-        await runtime.add(THREE, ATTACHMENT)
-    assert str(caught.value) == (
-        'plugin type="second" failed (add): bad CNI result: plugin returned no result; '
-        "standard error ends with: out of words"
-    )
-
-
-async def test_add_with_a_missing_plugin_runs_nothing(plugins: FakePlugins, runtime: Runtime) -> None:
-    """All plugins must exist before the first one runs."""
-    (plugins.directory / "third").unlink()
-    with pytest.raises(PluginNotFound, match="third"):
-        await runtime.add(THREE, ATTACHMENT)
-    assert plugins.calls == ()
 
 
 async def test_add_in_an_unsupported_version_runs_nothing(plugins: FakePlugins, runtime: Runtime) -> None:

@@ -8,19 +8,10 @@ from typing import Final
 import pytest
 
 from cni_bridge_spec import JsonObject
-from cni_invoker import NetworkConfigurationList, PluginFailed, Result, Runtime
+from cni_invoker import PluginFailed, Result, Runtime
 from cni_invoker.errors import PluginNotFound, PluginNotStarted, PluginTimeout
 from tests.plugins import FakePlugins
 from tests.unit.cni_invoker.runtime_scene import ATTACHMENT, FAILED, LIMITS, REFUSED, RESULT, THREE, network
-
-
-async def test_delete_runs_the_plugins_in_reverse(plugins: FakePlugins, runtime: Runtime) -> None:
-    """Every plugin receives the final result, and the arguments of the attachment."""
-    await runtime.delete(THREE, ATTACHMENT, Result.from_document(RESULT))
-    assert plugins.calls == (("third", "DEL"), ("second", "DEL"), ("first", "DEL"))
-    assert [command.stdin["prevResult"] for command in plugins.commands] == [RESULT] * 3
-    assert plugins.commands[-1].stdin["runtimeConfig"] == ATTACHMENT.capability_args
-    assert plugins.commands[-1].environment["CNI_ARGS"] == "FOO=BAR"
 
 
 @pytest.mark.parametrize(("version", "has_result"), [("0.3.1", False), ("0.4.0", True), ("1.0.0", True)])
@@ -33,34 +24,11 @@ async def test_delete_passes_the_result_from_0_4_0_on(
     assert ("prevResult" in plugins.commands[0].stdin) is has_result
 
 
-async def test_delete_runs_all_plugins_without_a_result(plugins: FakePlugins, runtime: Runtime) -> None:
-    """After a failed ADD there is no result; all plugins still run, without prevResult."""
-    await runtime.delete(THREE, ATTACHMENT, None)
-    assert len(plugins.calls) == 3
-    assert all("prevResult" not in command.stdin for command in plugins.commands)
-
-
-async def test_delete_needs_only_the_stored_documents(plugins: FakePlugins, runtime: Runtime) -> None:
-    """The documents of the list and the result suffice for DEL."""
-    result = await runtime.add(THREE, ATTACHMENT)
-    stored = NetworkConfigurationList.from_document(THREE.document)
-    await runtime.delete(stored, ATTACHMENT, Result.from_document(result.document))
-    assert plugins.calls[3:] == (("third", "DEL"), ("second", "DEL"), ("first", "DEL"))
-
-
 async def test_delete_retries_a_failing_plugin_once(plugins: FakePlugins, runtime: Runtime) -> None:
     """Some plugins fail because something is already missing, and succeed the second time."""
     plugins.install("second", DEL=[{"error": {"code": 999, "msg": "Chain does not exist"}}, {}])
     await runtime.delete(THREE, ATTACHMENT, None)
     assert plugins.calls == (("third", "DEL"), ("second", "DEL"), ("second", "DEL"), ("first", "DEL"))
-
-
-async def test_delete_stops_at_a_plugin_that_fails_twice(plugins: FakePlugins, runtime: Runtime) -> None:
-    """The plugins before it keep their resources: an address must not become free while rules for it remain."""
-    plugins.install("second", DEL={"error": {"code": 999, "msg": "plugin error: banana"}})
-    with pytest.raises(PluginFailed, match=r'^plugin type="second" failed \(delete\): plugin error: banana'):
-        await runtime.delete(THREE, ATTACHMENT, None)
-    assert plugins.calls == (("third", "DEL"), ("second", "DEL"), ("second", "DEL"))
 
 
 async def test_a_delete_without_the_arguments_that_add_did_not_accept(plugins: FakePlugins, runtime: Runtime) -> None:
@@ -152,27 +120,6 @@ async def test_the_failed_delete_of_a_plugin_that_never_ran_is_ignored(
     assert plugins.calls[-2:] == (("second", "DEL"), ("first", "DEL"))
 
 
-async def test_a_forced_delete_runs_all_plugins_and_logs_errors(
-    plugins: FakePlugins, runtime: Runtime, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Every plugin runs in spite of errors, which are logged; only completed ones are reported as deleted."""
-    plugins.install("third", DEL=FAILED)
-    (plugins.directory / "second").unlink()
-    deleted: list[frozenset[int]] = []
-
-    async def store(indexes: frozenset[int]) -> None:
-        deleted.append(indexes)
-
-    await runtime.delete(THREE, ATTACHMENT, None, force=True, on_deleted=store)
-    assert plugins.calls == (("third", "DEL"), ("third", "DEL"), ("first", "DEL"))
-    assert deleted == [{0}]
-    errors = [
-        record.__dict__["error"] for record in caplog.records if record.__dict__["event"] == "plugin.delete_failed"
-    ]
-    assert "xtables lock" in errors[0]
-    assert 'failed to find plugin "second"' in errors[1]
-
-
 async def test_delete_does_not_read_what_plugins_print(plugins: FakePlugins, runtime: Runtime) -> None:
     """DEL has no result: garbage on standard output is ignored if the plugin exits with 0."""
     plugins.install("first", DEL={"stdout": "garbage"})
@@ -198,9 +145,3 @@ async def test_delete_does_not_retry_a_plugin_that_hangs(plugins: FakePlugins) -
             network({"type": "slow"}), ATTACHMENT, None
         )
     assert plugins.calls == (("slow", "DEL"),)
-
-
-async def test_delete_omits_a_result_that_cannot_be_converted(plugins: FakePlugins, runtime: Runtime) -> None:
-    """DEL without prevResult is better than no DEL."""
-    await runtime.delete(network({"type": "first"}, version="1.2.3"), ATTACHMENT, Result.from_document(RESULT))
-    assert "prevResult" not in plugins.commands[0].stdin

@@ -25,14 +25,6 @@ class Progress:
         self.stored.append(deleted)
 
 
-async def test_delete_reports_each_plugin_that_has_completed(plugins: FakePlugins, runtime: Runtime) -> None:
-    """After each plugin the caller receives all indexes that have completed so far."""
-    progress = Progress()
-    await runtime.delete(THREE, ATTACHMENT, None, on_deleted=progress.store)
-    assert progress.stored == [{2}, {2, 1}, {2, 1, 0}]
-    assert len(plugins.calls) == 3
-
-
 async def test_a_repeated_delete_skips_completed_plugins(plugins: FakePlugins, runtime: Runtime) -> None:
     """The address may belong to another container meanwhile: a completed plugin must not run again."""
     plugins.install("first", DEL=[FAILED, FAILED, {}])
@@ -54,12 +46,6 @@ async def test_a_plugin_runs_only_after_the_previous_progress_is_stored(plugins:
     with pytest.raises(OSError, match="No space left"):
         await runtime.delete(THREE, ATTACHMENT, None, on_deleted=fail)
     assert plugins.calls == (("third", "DEL"),)
-
-
-async def test_nothing_runs_once_all_have_completed(plugins: FakePlugins, runtime: Runtime) -> None:
-    """If only the removal of the record has failed, no plugin runs again."""
-    await runtime.delete(THREE, ATTACHMENT, None, deleted=[0, 1, 2])
-    assert not plugins.calls
 
 
 async def test_a_failed_delete_after_an_incomplete_add_is_pending_alone(plugins: FakePlugins, runtime: Runtime) -> None:

@@ -3,7 +3,6 @@
 """The attachment cache on disk: file names, damage, and failed writes."""
 
 import asyncio
-import json
 import os
 from dataclasses import replace
 from errno import EIO
@@ -12,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from cni_invoker import AttachmentKey, FileCache
-from cni_invoker.caching.record import render_record
 from cni_invoker.errors import CacheDamaged, CacheError, InvalidParameter
 from tests.unit.cni_invoker.cached_attachments import CACHED, KEY, cached, names, read, write_record
 
@@ -32,13 +30,6 @@ async def test_a_file_of_another_attachment_is_kept(files: FileCache) -> None:
     assert await files.find("a-b", second.attachment.key) is None
     await files.remove("a-b", second.attachment.key)
     assert await files.list() == (first,)
-
-
-async def test_a_damaged_record_does_not_prevent_an_add(files: FileCache, tmp_path: Path) -> None:
-    """A put of a new attachment replaces a damaged record."""
-    write_record(tmp_path, b"garbage")
-    await files.put(CACHED, new=True)
-    assert await files.find("blue", KEY) == CACHED
 
 
 @pytest.mark.parametrize("length", [238, 255])
@@ -63,6 +54,7 @@ async def test_a_record_may_have_the_longest_file_name(files: FileCache, tmp_pat
         b'{"kind":"cniCac',
         b"[]",
         b'{"kind":1}',
+        b'{"cniVersion":"1.0.0","ips":[]}',  # of libcni before 0.8: the result alone
         b'{"kind":"cniCacheV1","ifName":"eth0","networkName":"blue"}',
         b'{"kind":"cniCacheV1","containerId":"../c1","ifName":"eth0","networkName":"blue"}',
         b'{"kind":"cniCacheV1","containerId":"c1","ifName":"eth0","networkName":"blue","cniArgs":[["A"]]}',
@@ -76,12 +68,12 @@ async def test_a_damaged_record_is_an_error_that_names_its_file(
 ) -> None:
     """It hides no other record, and can be replaced and removed."""
     file = write_record(tmp_path, content)
-    with pytest.raises(CacheDamaged, match=str(file)) as caught:
+    with pytest.raises(CacheDamaged, match=f"failed to get cached result: .*{file}") as caught:
         await files.find("blue", KEY)
     assert (caught.value.place, caught.value.code) == (file, 6)
     await files.put(cached("red", "c2"))
     assert await files.list() == (cached("red", "c2"),)
-    await files.put(CACHED)
+    await files.put(CACHED, new=True)
     assert await files.find("blue", KEY) == CACHED
     file.write_bytes(content)
     await files.remove("blue", KEY)
@@ -216,12 +208,3 @@ async def test_invalid_names_never_become_a_path(files: FileCache) -> None:
         await files.find("", KEY)
     with pytest.raises(InvalidParameter):
         AttachmentKey(container_id="../c1", ifname="eth0")
-
-
-async def test_a_stored_argument_may_contain_an_equals_sign(files: FileCache, tmp_path: Path) -> None:
-    """Other runtimes accept '=' in a value; DEL needs the value unchanged."""
-    document = {**json.loads(render_record(CACHED)), "cniArgs": [["FOO", "a=b="]]}
-    write_record(tmp_path, json.dumps(document))
-    found = await files.find("blue", KEY)
-    assert found is not None
-    assert found.attachment.args == (("FOO", "a=b="),)

@@ -98,15 +98,6 @@ async def test_a_record_of_libcni_is_read(files: FileCache, tmp_path: Path) -> N
     assert not file.exists()
 
 
-async def test_a_record_of_before_libcni_0_8_is_damaged(files: FileCache, tmp_path: Path) -> None:
-    """It is the result alone, and does not tell whose it is."""
-    file = write_record(tmp_path, json.dumps(RESULT))
-    with pytest.raises(CacheDamaged, match="it has no kind"):
-        await files.find("blue", KEY)
-    await files.remove("blue", KEY)
-    assert not file.exists()
-
-
 @pytest.mark.parametrize("config", ["", "%%%", base64.b64encode(b"{").decode(), base64.b64encode(b"[]").decode()])
 async def test_a_record_without_a_valid_configuration_is_damaged(files: FileCache, tmp_path: Path, config: str) -> None:
     """DEL would not know which plugins to run."""

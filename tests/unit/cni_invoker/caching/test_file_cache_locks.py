@@ -2,7 +2,6 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """The attachment cache on disk, used concurrently."""
 
-import asyncio
 import os
 import subprocess
 import threading
@@ -18,7 +17,6 @@ from cni_invoker.caching import locks
 from cni_invoker.errors import NetworkBusy, PluginStillRuns
 from cni_invoker.execution import running_plugins
 from cni_invoker.execution.process_table import environment_of
-from tests.unit.cni_invoker.cached_attachments import cached
 from tests.unit.cni_invoker.processes import wait_until
 
 
@@ -56,14 +54,6 @@ async def test_gc_has_a_network_alone(files: FileCache, tmp_path: Path) -> None:
             with pytest.raises(NetworkBusy):
                 async with FileCache(tmp_path).hold("blue", container_id, wait_s=0):
                     pytest.fail("it must not be entered")
-
-
-async def test_concurrent_writes_are_all_stored(files: FileCache) -> None:
-    """Twenty concurrent puts store twenty attachments."""
-    async with asyncio.TaskGroup() as tasks:
-        for number in range(20):
-            tasks.create_task(files.put(cached("blue", f"c{number:02}")))
-    assert [one.attachment.container_id for one in await files.list()] == [f"c{number:02}" for number in range(20)]
 
 
 @contextmanager

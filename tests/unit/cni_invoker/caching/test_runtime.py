@@ -31,21 +31,6 @@ from tests.unit.cni_invoker.cached_scene import (
 )
 
 
-async def test_check_and_delete_use_the_cached_result(scene: Scene) -> None:
-    """CHECK and DEL receive the result of ADD; DEL removes the attachment from the cache, and may be repeated."""
-    result = await scene.runtime.add(BLUE, ATTACHMENT)
-    assert result.document == RESULT
-    (kept,) = await scene.runtime.attachments("blue")
-    assert (kept.attachment, kept.result, kept.boot_id) == (ATTACHMENT, RESULT, BOOT)
-    await scene.runtime.check(BLUE, ATTACHMENT)
-    await scene.runtime.delete(BLUE, ATTACHMENT)
-    assert await scene.runtime.attachments() == ()
-    await scene.runtime.delete(BLUE, ATTACHMENT)
-    deletes = ["second DEL", "first DEL"]
-    assert scene.calls == ["first ADD", "second ADD", "first CHECK", "second CHECK", *deletes, *deletes]
-    assert [command.stdin.get("prevResult") for command in scene.commands[2:]] == [RESULT] * 4 + [None] * 2
-
-
 async def test_attachments_of_a_container(scene: Scene) -> None:
     """They are listed by network, by container, or by both."""
     other = replace(ATTACHMENT, container_id="c2")
@@ -118,17 +103,6 @@ async def test_an_attachment_is_cached_before_each_plugin_runs(
     await scene.runtime.delete(BLUE, ATTACHMENT)
     assert scene.calls[-2:] == ["second DEL", "first DEL"]
     assert [command.stdin.get("prevResult") for command in scene.commands[-2:]] == [result] * 2
-
-
-async def test_a_failed_add_is_undone(scene: Scene) -> None:
-    """Every plugin runs DEL before the error is raised, and nothing stays cached."""
-    scene.plugins.install("second", ADD=BANANA)
-    with pytest.raises(PluginFailed, match="banana") as caught:
-        await scene.runtime.add(BLUE, ATTACHMENT)
-    assert scene.calls == ["first ADD", "second ADD", "second DEL", "first DEL"]
-    assert [command.stdin["prevResult"] for command in scene.commands[2:]] == [RESULT] * 2
-    assert await scene.runtime.attachments() == ()
-    assert not hasattr(caught.value, "__notes__")
 
 
 async def test_a_failed_add_that_cannot_be_undone(scene: Scene) -> None:

@@ -20,15 +20,6 @@ from tests.unit.cni_invoker.cached_scene import (
 )
 
 
-async def test_one_of_two_concurrent_adds_is_rejected(scene: Scene) -> None:
-    """Of two concurrent ADDs of one attachment the second raises AttachmentExists, and runs nothing."""
-    outcomes = await asyncio.gather(
-        scene.runtime.add(BLUE, ATTACHMENT), scene.runtime.add(BLUE, ATTACHMENT), return_exceptions=True
-    )
-    assert [type(outcome).__name__ for outcome in outcomes] == ["Result", "AttachmentExists"]
-    assert scene.calls == ["first ADD", "second ADD"]
-
-
 class Barrier:
     """A point at which a task waits until the test lets it continue."""
 

@@ -18,7 +18,7 @@ from cni_invoker import (
     PluginFailed,
     Runtime,
 )
-from cni_invoker.errors import CacheDamaged, CacheError, NetworkBusy, NotAttached, PluginNotFound
+from cni_invoker.errors import CacheDamaged, CacheError, NetworkBusy, NotAttached
 from tests.unit.cni_invoker.cached_scene import (
     ATTACHMENT,
     BANANA,
@@ -35,20 +35,6 @@ from tests.unit.cni_invoker.cached_scene import (
 WALLED = network(FIRST, {"type": "firewall"})
 OTHER = replace(ATTACHMENT, container_id="c2")
 ELSEWHERE: JsonObject = {"cniVersion": "1.1.0", "ips": [{"address": "10.9.9.9/24"}]}
-
-
-async def test_a_repeated_delete_skips_completed_plugins(scene: Scene, tmp_path: Path) -> None:
-    """Another process can repeat it, with the record alone."""
-    await CachedRuntime(scene.stateless, FileCache(tmp_path), boot_id=BOOT).add(BLUE, ATTACHMENT)
-    scene.plugins.install("first", DEL=BANANA)
-    with pytest.raises(PluginFailed, match="banana"):
-        await CachedRuntime(scene.stateless, FileCache(tmp_path), boot_id=BOOT).delete(BLUE, ATTACHMENT)
-    scene.plugins.install("first")
-    before = len(scene.calls)
-    cache = FileCache(tmp_path)
-    await CachedRuntime(scene.stateless, cache, boot_id=BOOT).delete(BLUE, ATTACHMENT)
-    assert scene.calls[before:] == ["first DEL"]
-    assert await cache.list() == ()
 
 
 async def test_a_repeated_delete_retries_a_failed_removal_of_the_record(scene: Scene, tmp_path: Path) -> None:
@@ -95,18 +81,6 @@ async def test_a_delete_continues_if_its_progress_cannot_be_stored(
     assert scene.calls[-2:] == ["second DEL", "first DEL"]
     assert await cache.list() == ()
     assert "cache.progress_not_stored" in [record.__dict__["event"] for record in caplog.records]
-
-
-async def test_a_repeated_delete_uses_the_list_of_the_first(scene: Scene) -> None:
-    """Progress is stored as positions in the list, and the caller's list may have changed."""
-    await scene.runtime.add(BLUE, ATTACHMENT)
-    scene.plugins.install("first", DEL=BANANA)
-    with pytest.raises(PluginFailed):
-        await scene.runtime.delete(BLUE, ATTACHMENT)
-    scene.plugins.install("first")
-    before = len(scene.calls)
-    await scene.runtime.delete(network({"type": "zeroth"}, FIRST, {"type": "second"}), ATTACHMENT)
-    assert scene.calls[before:] == ["first DEL"]
 
 
 async def test_check_during_a_pending_delete_is_an_error(scene: Scene) -> None:
@@ -197,29 +171,6 @@ async def test_rules_are_removed_if_no_other_attachment_needs_them(scene: Scene,
     assert mine is not None
     await scene.cache.put(replace(mine, **{"attachment": OTHER, **other}))  # type: ignore[arg-type]
     assert await delete_walled(scene)
-
-
-async def test_a_forced_delete_removes_the_record(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
-    """Every plugin runs in spite of errors, which are logged."""
-    await scene.runtime.add(BLUE, ATTACHMENT)
-    scene.plugins.install("second", DEL=BANANA)
-    await scene.runtime.delete(BLUE, ATTACHMENT, force=True)
-    assert scene.calls[-3:] == ["second DEL", "second DEL", "first DEL"]
-    assert await scene.runtime.attachments() == ()
-    assert [record.__dict__["plugin"] for record in caplog.records] == ["second"]
-
-
-async def test_a_forced_delete_removes_the_record_even_if_no_plugin_can_run(
-    scene: Scene, caplog: pytest.LogCaptureFixture
-) -> None:
-    """That is logged."""
-    await scene.runtime.add(BLUE, ATTACHMENT)
-    (scene.plugins.directory / "second").unlink()
-    with pytest.raises(PluginNotFound):
-        await scene.runtime.delete(BLUE, ATTACHMENT)
-    await scene.runtime.delete(BLUE, ATTACHMENT, force=True)
-    assert await scene.runtime.attachments() == ()
-    assert [record.__dict__["event"] for record in caplog.records] == ["plugin.delete_failed"]
 
 
 async def test_a_forced_delete_without_a_record(scene: Scene) -> None:

@@ -10,35 +10,9 @@ from pathlib import Path
 import pytest
 
 from cni_bridge_spec import JsonValue
-from cni_invoker import Attachment, CachedAttachment, CachedRuntime, FileCache, PluginFailed
-from cni_invoker.errors import BadResult, CacheDamaged, CacheError, InvalidParameter
-from tests.unit.cni_invoker.cached_scene import ATTACHMENT, BANANA, BLUE, FIRST, RESULT, Scene, network
-
-
-async def test_a_failed_delete_keeps_the_attachment_cached(scene: Scene) -> None:
-    """DEL stops at the plugin that fails, and can be repeated with the same result."""
-    await scene.runtime.add(BLUE, ATTACHMENT)
-    scene.plugins.install("second", DEL=BANANA)
-    with pytest.raises(PluginFailed, match=r'plugin type="second" failed \(delete\): plugin error: banana'):
-        await scene.runtime.delete(BLUE, ATTACHMENT)
-    assert "first DEL" not in scene.calls
-    (kept,) = await scene.runtime.attachments()
-    assert kept.result == RESULT
-
-
-async def test_a_damaged_record(scene: Scene, tmp_path: Path) -> None:
-    """CHECK raises CacheDamaged; DEL runs with the caller's inputs, and removes the record."""
-    runtime = CachedRuntime(scene.stateless, FileCache(tmp_path))
-    file = tmp_path / "results" / "blue-c1-eth0"
-    file.parent.mkdir()
-    file.write_bytes(b"garbage")
-    with pytest.raises(CacheDamaged):
-        await runtime.check(BLUE, ATTACHMENT)
-    assert scene.calls == []
-    await runtime.delete(BLUE, ATTACHMENT)
-    assert scene.calls == ["second DEL", "first DEL"]
-    assert "prevResult" not in scene.commands[0].stdin
-    assert not file.exists()
+from cni_invoker import Attachment, CachedAttachment, CachedRuntime, FileCache
+from cni_invoker.errors import BadResult, CacheError, InvalidParameter
+from tests.unit.cni_invoker.cached_scene import ATTACHMENT, BLUE, FIRST, RESULT, Scene, network
 
 
 async def test_a_record_of_an_unknown_kind(scene: Scene, tmp_path: Path) -> None:
@@ -125,12 +99,3 @@ async def test_gc_of_a_record_without_a_netns_uses_that_of_the_result(scene: Sce
     await scene.runtime.gc(BLUE, ())
     assert scene.calls[0] == "first DEL"
     assert scene.commands[0].environment["CNI_NETNS"] == "/run/netns/result"
-
-
-async def test_delete_cached_needs_no_configuration(scene: Scene) -> None:
-    """The record suffices if the network is gone from the configuration directory."""
-    await scene.runtime.add(BLUE, ATTACHMENT)
-    (kept,) = await scene.runtime.attachments()
-    await scene.runtime.delete_cached(kept)
-    assert scene.calls[2:] == ["second DEL", "first DEL"]
-    assert await scene.runtime.attachments() == ()

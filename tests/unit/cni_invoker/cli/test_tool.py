@@ -17,7 +17,6 @@ import pytest
 from cni_bridge_spec import JsonObject, parse_json
 from cni_invoker.cli import tool
 from cni_invoker.cli.forms import container_id
-from tests.pages import CNI_INVOKER, read_programs
 from tests.unit.cni_invoker.processes import is_alive
 from tests.unit.cni_invoker.tool_host import ID, LIMIT_S, NETNS, RESULT, Host
 
@@ -111,14 +110,6 @@ def test_every_error_is_a_cni_error(
     assert host.verbs == []
 
 
-@pytest.mark.parametrize("arguments", [("add", "blue"), ("ad", "blue", NETNS), ("add", "--no-such", "blue", NETNS)])
-def test_a_wrong_command_line_is_a_cni_error(host: Host, arguments: tuple[str, ...]) -> None:
-    """The exit status is 1, as with cnitool, and the usage is shown."""
-    error, text = host.fail(*arguments)
-    assert error["code"] == 4
-    assert "Usage: cni-invoker" in text
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_an_interrupted_add_kills_the_plugin(host: Host, number: signal.Signals) -> None:
     """The attachment stays cached with what its DEL needs."""
@@ -171,19 +162,6 @@ def test_an_inherited_sigchld_disposition_is_reset(host: Host) -> None:
     assert parse_json(done.stdout) == RESULT
 
 
-def test_check_without_an_attachment_is_an_error(host: Host) -> None:
-    """The error says whether nothing was added, or an ADD or DEL has not completed; no plugin runs."""
-    error, _ = host.fail("check", "blue", NETNS)
-    assert error["msg"] == f"eth0 of {ID} is not attached to blue: add it first"
-    assert error["code"] == 3
-    host.plugins.install("first", ADD={"error": {"code": 999, "msg": "banana"}}, DEL={"signal": 9})
-    host.fail("add", "blue", NETNS)
-    error, _ = host.fail("check", "blue", NETNS)
-    why = "its ADD or its DEL has not completed; delete it, and add it again"
-    assert error["msg"] == f"eth0 of {ID} is not attached to blue: {why}"
-    assert "CHECK" not in host.verbs
-
-
 def test_warnings_are_sentences(host: Host) -> None:
     """Log events of the package are printed as text for the operator."""
     host.configure("10-blue.conflist", {"type": "first"}, {"type": "last"})
@@ -225,24 +203,6 @@ def test_list_prints_used_shadowed_and_broken_files(host: Host) -> None:
 
 
 DOCUMENT = (Path(__file__).parents[4] / "docs" / "cni-invoker.md").read_text("utf-8")
-
-
-def test_the_example_in_the_documentation_runs(host: Host, tmp_path: Path) -> None:
-    """It runs unchanged, except for the directories; all programs run in tests/kernel/test_cni_invoker_examples.py."""
-    program = read_programs(CNI_INVOKER)["attach.py"]
-    opened = f'"{host.plugins.directory}", "{host.cache}", lock_dir="{tmp_path}/lock"'
-    for documented, actual in (('"/etc/cni/net.d"', f'"{host.configurations}"'), ('"/opt/cni/bin"', opened)):
-        assert documented in program
-        program = program.replace(documented, actual)
-    file = tmp_path / "example.py"
-    file.write_text(program)
-    command = [sys.executable, "-W", "error", str(file)]
-    printed = subprocess.check_output(command, env=host.environment(), text=True, timeout=LIMIT_S)
-    assert printed.split(" mac")[0].strip() == "10.1.2.3/24"
-    assert host.verbs == ["ADD", "CHECK", "DEL"]
-    host.plugins.install("first", ADD={"error": {"code": 100, "msg": "banana"}})
-    printed = subprocess.check_output(command, env=host.environment(), text=True, timeout=LIMIT_S)
-    assert printed == "first says 'banana' (code 100)\n"
 
 
 def test_the_documentation_names_every_command() -> None:

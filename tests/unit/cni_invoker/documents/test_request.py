@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cni_bridge_spec import JsonObject, JsonValue, as_object, parse_json
+from cni_bridge_spec import JsonObject, JsonValue, parse_json
 from cni_invoker import Attachment, AttachmentKey, NetworkConfigurationList, Result, Verb
 from cni_invoker.advanced import parse_configuration
 from cni_invoker.documents.request import Request, Requests
@@ -82,24 +82,6 @@ def test_name_and_version_come_from_the_list() -> None:
     }
 
 
-def test_a_list_without_a_version_is_0_1_0() -> None:
-    """The plugin receives 0.1.0 if the list has no version."""
-    assert stdin(request({"type": "noop"}, version="")) == {"type": "noop", "name": "net", "cniVersion": "0.1.0"}
-
-
-def test_runtime_config_has_declared_capabilities_only() -> None:
-    """A plugin receives the capability args that it declares, and no others."""
-    args: JsonObject = {"portMappings": [{"hostPort": 8080}], "mac": "c2:11:22:33:44:55", "ips": ["10.1.0.9"]}
-    attachment = Attachment(container_id="c", ifname="eth0", netns="/n", capability_args=args)
-    plugin: JsonObject = {"type": "noop", "capabilities": {"portMappings": True, "mac": False, "bandwidth": True}}
-    assert stdin(request(plugin, attachment=attachment)) == {
-        "type": "noop",
-        "name": "net",
-        "cniVersion": "1.1.0",
-        "runtimeConfig": {"portMappings": [{"hostPort": 8080}]},
-    }
-
-
 def test_published_ports_are_counted() -> None:
     """They are counted for a plugin that declares portMappings; a value that is not a list counts as none."""
     declares: JsonObject = {"type": "noop", "capabilities": {"portMappings": True}}
@@ -109,12 +91,6 @@ def test_published_ports_are_counted() -> None:
         attachment = Attachment(container_id="c", ifname="eth0", netns="/n", capability_args={"portMappings": ports})
         assert request(declares, attachment=attachment).ports == count
         assert request({"type": "noop"}, attachment=attachment).ports == 0
-
-
-def test_an_empty_runtime_config_is_omitted() -> None:
-    """The key `runtimeConfig` is absent if the plugin receives no capability args."""
-    made = stdin(request({"type": "noop", "capabilities": {"portMappings": True}}))
-    assert made == {"type": "noop", "name": "net", "cniVersion": "1.1.0"}
 
 
 @pytest.mark.parametrize(("version", "kept"), [("0.4.0", True), ("1.0.0", False), ("1.1.0", False)])
@@ -187,13 +163,6 @@ def test_gc_receives_the_valid_attachments() -> None:
         "cni.dev/attachments": attachments,
     }
     assert made.environment == {**INHERITED, **NO_ATTACHMENT, "CNI_COMMAND": "GC"}
-
-
-def test_gc_receives_an_empty_list_of_valid_attachments() -> None:
-    """The keys are present; without them the request would have another meaning."""
-    network = make_list(PLUGIN)
-    made = as_object(stdin(REQUESTS.gc(network, network.plugins[0], [])), "stdin")
-    assert (made["cni.dev/valid-attachments"], made["cni.dev/attachments"]) == ([], [])
 
 
 def test_status_receives_the_configuration() -> None:

@@ -169,12 +169,6 @@ async def count_tries(plugins: FakePlugins, monkeypatch: pytest.MonkeyPatch, pri
     return len(tries)
 
 
-async def test_a_failed_plugin_without_output(plugins: FakePlugins) -> None:
-    """A plugin that exits with an error and prints nothing is an error with code 999."""
-    error = await failure(plugins, stdout="", exit=1)
-    assert (error.code, error.msg, error.details) == (999, "netplugin failed with no error message: exit status 1", "")
-
-
 async def test_a_failed_plugin_without_a_cni_error(plugins: FakePlugins) -> None:
     """The message of the error shows what the plugin printed instead."""
     error = await failure(plugins, stdout="panic: runtime error\n", exit=2)
@@ -327,13 +321,6 @@ async def test_a_plugin_that_hangs_is_killed(plugins: FakePlugins, ignore_sigter
     )
     with pytest.raises(ProcessLookupError):
         os.kill(plugins.commands[0].pid, 0)
-
-
-async def test_a_plugin_that_leaves_a_child_succeeds(plugins: FakePlugins) -> None:
-    """The result counts although a child of the plugin still runs."""
-    path = plugins.install("noop", ADD={"leave_behind_s": 60, "result": {"cniVersion": "1.0.0"}})
-    output = await run(path)
-    assert output.stdout == b'{"cniVersion": "1.0.0"}\n'
 
 
 @pytest.mark.parametrize(

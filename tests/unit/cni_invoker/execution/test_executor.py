@@ -3,7 +3,6 @@
 """When a plugin may run, for how long, and how often."""
 
 import asyncio
-import os
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -124,20 +123,6 @@ async def test_an_add_that_cannot_be_undone_is_not_retried(plugins: FakePlugins,
     assert plugins.calls == (("first", "ADD"), ("first", "DEL")) * 2
 
 
-async def test_cancellation_kills_the_plugin(plugins: FakePlugins, runtime: Runtime) -> None:
-    """A cancelled ADD leaves no process, and frees its execution slot."""
-    plugins.install("slow", ADD={"sleep_s": 60})
-    async with asyncio.TaskGroup() as tasks:
-        task = tasks.create_task(runtime.add(network({"type": "slow"}), ATTACHMENT))
-        async with asyncio.timeout(HANG_LIMIT_S):
-            while not plugins.commands:  # noqa: ASYNC110  # another process writes it
-                await asyncio.sleep(0.01)
-        task.cancel()
-    assert task.cancelled()
-    with pytest.raises(ProcessLookupError):
-        os.kill(plugins.commands[0].pid, 0)
-
-
 class Executions:
     """An observer that records every execution."""
 
@@ -236,40 +221,6 @@ async def test_the_time_limit_begins_when_the_plugin_starts(plugins: FakePlugins
         for n in range(3):
             tasks.create_task(runtime.add(slow, replace(ATTACHMENT, container_id=f"c{n}")))
     assert len(plugins.calls) == 3
-
-
-async def test_the_first_add_of_shared_chains_is_serialized(plugins: FakePlugins, tmp_path: Path) -> None:
-    """Until one ADD of such a plugin has succeeded, the others wait; then they run at once."""
-    gate = tmp_path / "gate"
-    plugins.install(
-        "portmap", ADD=[{"error": {"code": 999, "msg": "first"}}, {"sleep_s": 0.3}, {"wait_for": str(gate)}]
-    )
-    started: list[int] = []
-
-    class Starts:
-        """Records, at the end of each execution, how many have started."""
-
-        def on_execution(self, _: Execution) -> None:
-            started.append(len(plugins.commands))
-
-    runtime = Runtime([plugins.directory], replace(LIMITS, executions=8), observer=Starts())
-    portmap = network({"type": "portmap", "capabilities": {"portMappings": True}})
-    failed: list[int] = []
-
-    async def add(number: int) -> None:
-        try:
-            await runtime.add(portmap, replace(ATTACHMENT, container_id=f"c{number}"))
-        except PluginFailed:
-            failed.append(number)
-
-    async with asyncio.timeout(HANG_LIMIT_S), asyncio.TaskGroup() as tasks:
-        for number in range(5):
-            tasks.create_task(add(number))
-        while len(plugins.commands) < 5:  # noqa: ASYNC110  # other processes write them
-            await asyncio.sleep(0.01)
-        assert started == [1, 2]
-        gate.touch()
-    assert len(failed) == 1
 
 
 async def test_published_ports_extend_the_time_limit(plugins: FakePlugins) -> None:

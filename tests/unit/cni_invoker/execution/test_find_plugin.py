@@ -71,12 +71,6 @@ def test_a_plugin_type_that_is_a_path_is_rejected(dirs: tuple[Path, Path], plugi
         find_plugin(plugin_type, dirs)
 
 
-def test_no_plugin_is_found_without_directories() -> None:
-    """An empty search path raises PluginNotFound."""
-    with pytest.raises(PluginNotFound):
-        find_plugin("bridge", ())
-
-
 def test_a_name_too_long_for_a_file_is_not_found(dirs: tuple[Path, Path]) -> None:
     """The kernel's ENAMETOOLONG means that the plugin is missing."""
     with pytest.raises(PluginNotFound):

@@ -225,15 +225,6 @@ async def test_first_adds_of_processes_are_serialized(tmp_path: Path) -> None:
         assert waiting.result() == 2  # the first one ran alone, then two at once
 
 
-async def test_a_killed_process_releases_its_lock(tmp_path: Path) -> None:
-    """A process that is killed during its first ADD holds up no other."""
-    with other_process(tmp_path) as process:
-        process.kill()
-        process.wait(timeout=20)
-        async with asyncio.timeout(20), FirstIptablesUse(tmp_path).serialize_first_add(plugin(PORTMAP), PORTS, IPV4):
-            pass
-
-
 async def add_once(chains: FirstIptablesUse, container_id: str) -> None:
     """Run the ADD of a container."""
     attachment = replace(PORTS, container_id=container_id)

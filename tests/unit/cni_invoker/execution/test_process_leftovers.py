@@ -2,20 +2,17 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """A program leaves no process, no descriptor and no garbage, whatever happens to it or to its caller."""
 
-import asyncio
-import gc
 import math
 import os
 import resource
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 from cni_invoker import waiting
-from cni_invoker.execution.process import _Program
 from tests.unit.cni_invoker.execution.programs import (
     LONG_S,
     is_reaped,
@@ -143,55 +140,3 @@ async def test_a_closed_coroutine_stops_its_program(tmp_path: Path, monkeypatch:
     assert is_reaped(pids[0])
     del work, arguments
     assert open_descriptors() == before
-
-
-def running_programs() -> set[int]:
-    """Return the identities of all objects that stand for a running program."""
-    return {id(found) for found in gc.get_objects() if isinstance(found, _Program)}
-
-
-async def succeed(program: Path) -> None:
-    """Run a program to its end."""
-    await run(program)
-
-
-async def fail_after_start(program: Path) -> None:
-    """Raise an error as soon as it runs."""
-
-    def fail(_: int) -> None:
-        raise KeyError("record")
-
-    with pytest.raises(KeyError):
-        await run(program, on_started=fail)
-
-
-async def fail_to_start(program: Path) -> None:
-    """Run a file that does not exist."""
-    with pytest.raises(FileNotFoundError):
-        await run(program.with_name("nothing"))
-
-
-async def cancel(program: Path) -> None:
-    """Cancel the caller while it runs."""
-    pids: list[int] = []
-    async with asyncio.TaskGroup() as tasks:
-        task = tasks.create_task(run(program, on_started=pids.append))
-        await wait_until(lambda: bool(pids))
-        task.cancel()
-    assert task.cancelled()
-
-
-@pytest.mark.parametrize("execute", [succeed, fail_after_start, fail_to_start, cancel])
-async def test_an_execution_leaves_no_garbage(tmp_path: Path, execute: Callable[[Path], Awaitable[None]]) -> None:
-    """The daemon has the collector off while it starts."""
-    program = script(tmp_path, "exit 0" if execute is succeed else f"sleep {LONG_S}")
-    gc.collect()
-    gc.disable()
-    try:
-        before = running_programs()
-        await execute(program)
-        await wait_until(lambda: running_programs() <= before)  # the thread ends after the call
-        await asyncio.sleep(0)  # what the event loop still holds of the task
-        assert gc.collect() == 0
-    finally:
-        gc.enable()

@@ -39,20 +39,6 @@ async def run_until_blocked() -> None:
         await asyncio.sleep(0)
 
 
-async def test_the_number_of_bodies_is_limited() -> None:
-    """The others wait, and begin in the order of arrival."""
-    work = Work(2)
-    async with asyncio.TaskGroup() as tasks:
-        for key in "abcd":
-            tasks.create_task(work.run(key))
-        await run_until_blocked()
-        assert work.began == ["a", "b"]
-        await work.end("b")
-        assert work.began == ["a", "b", "c"]
-        await work.end_all()
-    assert work.began == ["a", "b", "c", "d"]
-
-
 async def test_preferred_keys_come_first() -> None:
     """This includes a key that arrives later and is preferred from the start."""
     work = Work(1)
@@ -91,24 +77,6 @@ async def test_preferred_keys_have_additional_slots() -> None:
         await work.end_all()
 
 
-async def test_a_cancelled_key_releases_its_slot() -> None:
-    """The next key gets the slot, whether the cancelled one ran, waited, or had just received it."""
-    work = Work(1)
-    async with asyncio.TaskGroup() as group:
-        tasks = {key: group.create_task(work.run(key)) for key in "abcd"}
-        await run_until_blocked()
-        tasks["b"].cancel()
-        await run_until_blocked()
-        work.running.pop("a").set()
-        await asyncio.sleep(0)  # `c` has its slot now, and has not begun
-        tasks["c"].cancel()
-        await run_until_blocked()
-        assert work.began == ["a", "d"]
-        tasks["d"].cancel()
-    async with work.slots.take("e", "lan"):
-        pass
-
-
 async def test_a_preference_ends_with_the_running_body() -> None:
     """A key that was preferred while it ran waits in the order of arrival the next time."""
     work = Work(1)
@@ -122,20 +90,6 @@ async def test_a_preference_ends_with_the_running_body() -> None:
         await run_until_blocked()
         await work.end_all()
     assert work.began == ["a", "b", "c", "a"]
-
-
-async def test_bodies_that_hang_hold_up_no_other_network() -> None:
-    """After a while none of them counts against other networks, however many networks have some."""
-    work = Work(2, for_preferred=1, slow_s=0.01)
-    async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
-        for network in "abcd":
-            for number in range(3):
-                tasks.create_task(work.run(f"{network}{number}", network=network))
-        tasks.create_task(work.run("healthy", network="e"))
-        while len(work.running) < 9:  # noqa: ASYNC110  # a timer of the slots
-            await asyncio.sleep(0.01)
-        assert sorted(work.running) == [*(f"{network}{number}" for network in "abcd" for number in (0, 1)), "healthy"]
-        await work.end_all()
 
 
 async def started(work: Work, tasks: asyncio.TaskGroup, *keys: str) -> list[str]:
