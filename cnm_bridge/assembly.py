@@ -13,7 +13,7 @@ from typing import Final
 from cni_bridge_state import AttachMode, EndpointId, NetworkId
 from cni_bridge_state.store import Store
 from cni_invoker import DEFAULT_LOCK_DIR, ConfigurationDirectories, Limits, Runtime, installed_plugins
-from cni_invoker.execution.process_table import read_boot_id
+from cni_invoker.execution.running_plugins import read_boot_id
 from cnm_bridge.core.lists.dhcp import LEASE_LIMIT_S
 from cnm_bridge.core.planning.ports import PortClaims
 from cnm_bridge.core.settings import Scope, Settings
@@ -22,10 +22,9 @@ from cnm_bridge.driver.attach.attacher import Attachers
 from cnm_bridge.driver.attach.leases import DhcpDaemons, Leases
 from cnm_bridge.driver.attach.move_attacher import MoveAttacher
 from cnm_bridge.driver.attach.move_detacher import MoveDetacher
-from cnm_bridge.driver.attach.place_finder import PlaceFinder
+from cnm_bridge.driver.attach.place_finder import PlaceFinder, SandboxOwners
 from cnm_bridge.driver.attach.sandbox_attacher import SandboxAttacher
 from cnm_bridge.driver.attach.sandbox_detacher import SandboxDetacher
-from cnm_bridge.driver.attach.sandbox_owner import SandboxOwners
 from cnm_bridge.driver.attach.sandbox_sync import SandboxSync
 from cnm_bridge.driver.endpoints.after_join import JoinedEndpoints
 from cnm_bridge.driver.endpoints.attempts import Attempts
@@ -38,15 +37,13 @@ from cnm_bridge.driver.ipam.plugin_runs import PluginRuns
 from cnm_bridge.driver.ipam.releases import Releases
 from cnm_bridge.driver.ipam.sections import Sections
 from cnm_bridge.driver.ipam.service import IpamService
-from cnm_bridge.driver.networks.creation_checks import GlobalScope, UnusedBridges
-from cnm_bridge.driver.networks.engine_import import EngineImport
+from cnm_bridge.driver.networks.engine_import import EngineImport, NetworkNameResolver
 from cnm_bridge.driver.networks.lists import NetworkLists
-from cnm_bridge.driver.networks.network_names import NetworkNameResolver
 from cnm_bridge.driver.networks.outdated_endpoints import OutdatedEndpoints
 from cnm_bridge.driver.networks.plan_endpoint import EndpointPlanner
 from cnm_bridge.driver.networks.privileges import Privileges
 from cnm_bridge.driver.networks.readable_ids import ReadableIds
-from cnm_bridge.driver.networks.service import NetworkService
+from cnm_bridge.driver.networks.service import GlobalScope, NetworkService, UnusedBridges
 from cnm_bridge.driver.networks.ways_out import WaysOut
 from cnm_bridge.driver.recovery.lease_keeper import LeaseKeeper
 from cnm_bridge.driver.recovery.leftovers import LeftoverSearch, RemoveLeftovers

@@ -20,7 +20,7 @@ from typing import Final, Self
 
 from cni_bridge_spec import JsonError, JsonObject, JsonValue, as_object, parse_json
 from cni_bridge_state.address_store import AddressStore
-from cni_bridge_state.codec import SCHEMA_KEY, SCHEMA_VERSION
+from cni_bridge_state.codec import SCHEMA_KEY, SCHEMA_VERSION, parse_export, render_export
 from cni_bridge_state.db import Database
 from cni_bridge_state.directory import find_copies
 from cni_bridge_state.errors import ImportRefused, RecordDamaged, RecordNotFound, UnknownSchema, WrongPhase
@@ -28,7 +28,6 @@ from cni_bridge_state.memories import Memories
 from cni_bridge_state.phases import TRANSITIONS, Phase, refuse_step
 from cni_bridge_state.records import AttachmentId, EndpointId, EndpointRecord, NetworkId, NetworkRecord
 from cni_bridge_state.table import Table
-from cni_bridge_state.transfer import parse_export, render_export
 
 _ENGINE_KEY: Final = "meta/engine"
 _VERSION_KEY: Final = "meta/engine-version"

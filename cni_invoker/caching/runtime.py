@@ -34,8 +34,7 @@ from cni_invoker.execution.executor import ExecutionObserver
 from cni_invoker.execution.first_iptables_use import DEFAULT_LOCK_DIR
 from cni_invoker.execution.in_process import Answer
 from cni_invoker.execution.limits import Limits
-from cni_invoker.execution.process_table import read_boot_id
-from cni_invoker.execution.running_plugins import kill_orphaned_plugins
+from cni_invoker.execution.running_plugins import kill_orphaned_plugins, read_boot_id
 from cni_invoker.negotiation import has_gc, require_check
 from cni_invoker.runtime import Runtime
 

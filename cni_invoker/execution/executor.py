@@ -14,10 +14,9 @@ from cni_invoker.documents.versions import Verb
 from cni_invoker.errors import CniError, PluginFailed, PluginNotStarted, PluginTimeout
 from cni_invoker.execution.answer import Output, find_plugin, judge, why_not_executed
 from cni_invoker.execution.in_process import Answer, PluginThreads
-from cni_invoker.execution.limits import Limits
+from cni_invoker.execution.limits import Limits, NetworkSlots
 from cni_invoker.execution.process import Ended, run_program
 from cni_invoker.execution.running_plugins import ALL_CONTAINERS, Kept, RunningPlugins
-from cni_invoker.execution.slots import NetworkSlots
 from cni_invoker.messages import is_debugging, log_event
 
 Slot = Callable[[], AbstractAsyncContextManager[None]]
@@ -56,7 +55,7 @@ class ExecutionObserver(Protocol):
 class Executor:
     """Executes a limited number of plugins at once.
 
-    Each network has a share of the slots (module `slots`). DEL has slots of its own, so ADDs that hang cannot
+    Each network has a share of the slots (module `limits`). DEL has slots of its own, so ADDs that hang cannot
     block it.
 
     The parameters are those of `Runtime`.

@@ -23,12 +23,47 @@ import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Final
 
-from cni_invoker.execution.process_table import command_of, environment_of, start_of
 from cni_invoker.messages import log_event
+
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+
+
+@cache
+def read_boot_id() -> str:
+    """Return the kernel's boot ID. Neither processes nor namespaces survive a reboot."""
+    return _BOOT_ID.read_text("ascii").strip()
+
+
+def start_of(pid: int) -> int | None:
+    """Return when a process was started, in clock ticks since boot; None if there is no such process, or a zombie."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return None
+    state, *others = text[text.rindex(b")") + 2 :].split()
+    return None if state in {b"Z", b"X"} else int(others[18])
+
+
+def environment_of(pid: int) -> frozenset[bytes]:
+    """Return the environment that a process was started with, as `NAME=value`; empty if it has ended."""
+    try:
+        return frozenset(Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"))
+    except OSError:
+        return frozenset()
+
+
+def command_of(pid: int) -> str:
+    """Return the command line of a process."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return "ended"
+    return " ".join(word.decode(errors="replace") for word in words if word)
+
 
 VARIABLE: Final = "INVOKED_EXECUTION"
 """The variable with the name of a plugin's file; those that begin with `CNI_` are the specification's."""

@@ -11,7 +11,7 @@ from cnm_bridge.assembly import make_attachers as make
 from cnm_bridge.assembly import make_resources
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.driver.attach.attacher import Attachers
-from cnm_bridge.driver.attach.sandbox_owner import SandboxOwners
+from cnm_bridge.driver.attach.place_finder import SandboxOwners
 from cnm_bridge.system.kernel import Kernel
 
 

@@ -18,7 +18,7 @@ import structlog
 from cnm_bridge import daemon as daemon_module
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.driver.attach.sandbox_sync import SandboxSync
-from cnm_bridge.driver.networks.network_names import NetworkNameResolver
+from cnm_bridge.driver.networks.engine_import import NetworkNameResolver
 from cnm_bridge.driver.recovery.lease_keeper import LeaseKeeper
 from cnm_bridge.driver.recovery.reconciler import Reconciler
 from cnm_bridge.driver.recovery.unfinished_teardowns import UnfinishedTeardowns

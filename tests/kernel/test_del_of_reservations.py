@@ -27,7 +27,7 @@ from cnm_bridge.core.planning.new_records import planned_record
 from cnm_bridge.core.planning.plan import Plan
 from cnm_bridge.core.wire.network_driver import CreateEndpoint
 from cnm_bridge.driver.attach.attacher import Attachers
-from cnm_bridge.driver.attach.sandbox_owner import SandboxOwner, SandboxOwners
+from cnm_bridge.driver.attach.place_finder import SandboxOwner, SandboxOwners
 from cnm_bridge.driver.teardown.address_owners import AddressOwners
 from cnm_bridge.driver.teardown.pending import PendingTeardowns, Undo
 from cnm_bridge.driver.teardown.slots import TeardownSlots

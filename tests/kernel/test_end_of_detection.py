@@ -10,7 +10,7 @@ import pytest
 
 from cni_bridge_spec import JsonObject
 from cni_invoker import NetworkConfigurationList, Result
-from cnm_bridge.driver.attach.add import run_add
+from cnm_bridge.driver.attach.move_attacher import run_add
 from cnm_bridge.system.kernel import Kernel
 from tests.kernel.real_plugins import HOST
 

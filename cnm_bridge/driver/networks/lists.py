@@ -16,8 +16,7 @@ from cni_invoker.errors import ConfigurationNotFound
 from cnm_bridge.core.errors import Refused, network_option
 from cnm_bridge.core.lists.guard import is_guarded, with_guard
 from cnm_bridge.core.options.cni_options import CONFIGURATION, INLINE, Options, parse_options
-from cnm_bridge.driver.networks.engine_import import EngineImport
-from cnm_bridge.driver.networks.network_names import NetworkNameResolver
+from cnm_bridge.driver.networks.engine_import import EngineImport, NetworkNameResolver
 from cnm_bridge.system.scheduling import KeyedLocks
 
 log = structlog.get_logger()

@@ -25,16 +25,17 @@ from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.driver.networks.lists import NetworkLists
 from cnm_bridge.driver.networks.service import NetworkService
 from cnm_bridge.driver.recovery.artifacts import remove_unwritten
-from cnm_bridge.driver.recovery.engine_diff import (
+from cnm_bridge.driver.recovery.leftovers import Leftovers, LeftoverSearch, RemoveLeftovers
+from cnm_bridge.driver.recovery.rebuild_endpoint import RebuildEndpoint
+from cnm_bridge.driver.recovery.trusted_engine import (
     FORGOTTEN,
+    EngineAnswer,
+    TrustedEngine,
     forgotten_endpoints,
     forgotten_networks,
     unchanged_since,
     unknown_endpoints,
 )
-from cnm_bridge.driver.recovery.leftovers import Leftovers, LeftoverSearch, RemoveLeftovers
-from cnm_bridge.driver.recovery.rebuild_endpoint import RebuildEndpoint
-from cnm_bridge.driver.recovery.trusted_engine import EngineAnswer, TrustedEngine
 from cnm_bridge.driver.teardown.liveness import DEAD, Liveness
 from cnm_bridge.driver.teardown.queue import TeardownQueue
 

@@ -3,7 +3,7 @@
 """Limits concurrent teardowns, so that plugins that hang do not hold up the others.
 
 Work on which a Docker call waits goes first. Each network has a share, by the rules of the library's executions
-(`cni_invoker/execution/slots.py`).
+(`cni_invoker/execution/limits.py`).
 """
 
 import asyncio

@@ -5,14 +5,25 @@
 Unsupported routes of the link itself are refused where they are read.
 """
 
+import os
+import socket
+import struct
 from collections.abc import Iterator
+from errno import EOPNOTSUPP, EPROTONOSUPPORT
+from pathlib import Path
 from typing import Final
 
+from pyroute2.netlink import (
+    NETLINK_NETFILTER,
+    NLM_F_DUMP,
+    NLM_F_REQUEST,
+    NLMSG_DONE,
+    NLMSG_ERROR,
+)
+
 from cnm_bridge.core.link_state import NotCarriable, Snapshot, without_announced
-from cnm_bridge.system.kernel.netlink.addresses import find_addresses
+from cnm_bridge.system.kernel.netlink.addresses import find_addresses, find_neighbours
 from cnm_bridge.system.kernel.netlink.links import Link, find_qdisc, list_links
-from cnm_bridge.system.kernel.netlink.neighbours import find_neighbours
-from cnm_bridge.system.kernel.netlink.packet_filter import find_firewall
 from cnm_bridge.system.kernel.netlink.routes import find_routes, find_routes_elsewhere
 from cnm_bridge.system.kernel.netlink.rules import find_rules
 from cnm_bridge.system.kernel.netlink.socket import Netlink
@@ -86,3 +97,36 @@ def _uncarriable(netlink: Netlink, link: Link, reply_limit_s: float) -> Iterator
             yield f"address {address.address} with a lifetime, which would expire in the sandbox"
     for route in find_routes_elsewhere(netlink, link):
         yield f"{route}, which does not lead through {link.state.name}"
+
+
+_GET_TABLES: Final = 10 << 8 | 1  # NFNL_SUBSYS_NFTABLES, NFT_MSG_GETTABLE
+_HEADER: Final = struct.Struct("=IHHII")  # nlmsghdr
+_ANY_FAMILY: Final = bytes(4)  # nfgenmsg
+_IPTABLES: Final = ("ip_tables_names", "ip6_tables_names", "arp_tables_names")
+
+
+def find_firewall(*, reply_limit_s: float) -> str | None:
+    """Return which packet filter has tables in this namespace, in words; None if none has."""
+    if _has_nftables(reply_limit_s):
+        return "nftables tables"
+    for file in _IPTABLES:
+        path = Path("/proc/thread-self/net", file)
+        if os.access(path, os.R_OK) and path.read_text().strip():
+            return "iptables tables"
+    return None
+
+
+def _has_nftables(reply_limit_s: float) -> bool:
+    """Return whether a dump of the tables has any; a kernel without nftables has none."""
+    try:
+        conversation = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_NETFILTER)
+    except OSError as exc:
+        if exc.errno in {EPROTONOSUPPORT, EOPNOTSUPP}:
+            return False
+        raise
+    with conversation:
+        conversation.settimeout(reply_limit_s)
+        size = _HEADER.size + len(_ANY_FAMILY)
+        conversation.send(_HEADER.pack(size, _GET_TABLES, NLM_F_REQUEST | NLM_F_DUMP, 1, 0) + _ANY_FAMILY)
+        _, kind, *_ = _HEADER.unpack_from(conversation.recv(65536))
+    return kind not in {NLMSG_DONE, NLMSG_ERROR}

@@ -10,8 +10,7 @@ from cni_bridge_spec import JsonObject
 from cnm_bridge.core.container_files import ContainerFile, Edit, FileEdit
 from cnm_bridge.core.link_state import Observation, attempt
 from cnm_bridge.system.kernel.container_files import edit_container_file, read_stored
-from cnm_bridge.system.kernel.host import PROCESSES, in_thread
-from cnm_bridge.system.kernel.link_departures import LinkDepartures
+from cnm_bridge.system.kernel.host import PROCESSES, LinkDepartures, in_thread
 from cnm_bridge.system.kernel.netlink.addresses import end_detection
 from cnm_bridge.system.kernel.netlink.links import Link, delete_link, find_link, remove_altname
 from cnm_bridge.system.kernel.netns import ensure_namespace, mount_instead, open_namespace, remove_namespace

@@ -14,9 +14,13 @@ from itertools import chain, count
 from typing import Final, NamedTuple
 
 from cnm_bridge.core.link_state import MAIN_TABLE, Placement, ReplacedRoute, Route, SandboxNotSynced, SandboxPlan
-from cnm_bridge.system.kernel.netlink.addresses import add_further_address, find_addresses
+from cnm_bridge.system.kernel.netlink.addresses import (
+    add_further_address,
+    find_addresses,
+    find_neighbours,
+    set_neighbour,
+)
 from cnm_bridge.system.kernel.netlink.links import Link
-from cnm_bridge.system.kernel.netlink.neighbours import find_neighbours, set_neighbour
 from cnm_bridge.system.kernel.netlink.routes import (
     Places,
     add_route,

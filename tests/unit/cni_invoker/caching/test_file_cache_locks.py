@@ -16,7 +16,7 @@ from cni_invoker import FileCache
 from cni_invoker.caching import locks
 from cni_invoker.errors import NetworkBusy, PluginStillRuns
 from cni_invoker.execution import running_plugins
-from cni_invoker.execution.process_table import environment_of
+from cni_invoker.execution.running_plugins import environment_of
 from tests.unit.cni_invoker.processes import wait_until
 
 

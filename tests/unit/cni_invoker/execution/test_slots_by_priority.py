@@ -4,7 +4,7 @@
 
 import asyncio
 
-from cni_invoker.execution.slots import NetworkSlots
+from cni_invoker.execution.limits import NetworkSlots
 
 
 class Work:

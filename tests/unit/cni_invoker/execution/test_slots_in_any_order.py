@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from cni_invoker.execution.slots import NetworkSlots
+from cni_invoker.execution.limits import NetworkSlots
 
 pytestmark = pytest.mark.slow
 

@@ -3,7 +3,7 @@
 """Which of the containers in a sandbox it belongs to. How they are found is tested in tests/kernel."""
 
 from cnm_bridge.core.engine_facts import EngineContainer
-from cnm_bridge.driver.attach.sandbox_owner import choose_owner
+from cnm_bridge.driver.attach.place_finder import choose_owner
 from cnm_bridge.system.kernel import SandboxProcess
 
 OWNER, PARTNER = "a" * 64, "b" * 64

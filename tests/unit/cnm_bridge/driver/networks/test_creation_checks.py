@@ -14,7 +14,7 @@ from cni_bridge_state import NetworkId, PoolRecord
 from cni_invoker import NetworkConfigurationList
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.wire.network_driver import CreateNetwork
-from cnm_bridge.driver.networks.creation_checks import GlobalScope
+from cnm_bridge.driver.networks.service import GlobalScope
 from cnm_bridge.system.engine import Engine
 
 

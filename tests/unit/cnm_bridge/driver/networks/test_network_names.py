@@ -13,7 +13,7 @@ import pytest
 from cni_bridge_state import NetworkId, NetworkRecord
 from cni_bridge_state.store import Store
 from cnm_bridge.core.errors import EngineUnavailable, Refused
-from cnm_bridge.driver.networks.network_names import NetworkNameResolver
+from cnm_bridge.driver.networks.engine_import import NetworkNameResolver
 from cnm_bridge.system.engine import Engine
 from cnm_bridge.system.scheduling import KeyedLocks
 

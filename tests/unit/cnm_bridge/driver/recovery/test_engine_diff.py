@@ -8,7 +8,7 @@ import pytest
 
 from cni_bridge_state import EndpointId, NetworkId, NetworkRecord, Phase, ProcessRecord
 from cnm_bridge.core.engine_facts import EngineEndpoint, EngineNetwork
-from cnm_bridge.driver.recovery.engine_diff import (
+from cnm_bridge.driver.recovery.trusted_engine import (
     EngineView,
     find_foreign,
     forgotten_endpoints,
