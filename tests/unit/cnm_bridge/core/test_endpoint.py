@@ -53,16 +53,6 @@ def test_names_come_from_the_attachment() -> None:
     assert Endpoint(replace(RECORD, sandbox_key="/run/docker/netns/1")).sandbox == Path("/run/docker/netns/1")
 
 
-def test_the_list_has_the_version_of_add() -> None:
-    """DEL uses the version of ADD, whatever the stored list offers."""
-    assert Endpoint(RECORD).network.cni_version == "0.3.1"
-
-
-def test_a_new_endpoint_has_no_result_and_no_snapshot() -> None:
-    """They exist when the plugins have completed ADD."""
-    assert (Endpoint(RECORD).result, Endpoint(RECORD).snapshot) == (None, None)
-
-
 def test_what_the_plugins_of_a_reservation_received() -> None:
     """The IPAM plugin received requests for addresses, and no identity; the others the other way round.
 

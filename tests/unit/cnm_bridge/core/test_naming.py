@@ -7,14 +7,9 @@ from pathlib import Path
 import pytest
 
 from cni_bridge_state import AttachmentId
-from cnm_bridge.core.naming import alternative_name, attachment_of, attachments_of_others, pin_path, staging_path
+from cnm_bridge.core.naming import attachment_of, attachments_of_others, pin_path, staging_path
 
 ATTACHMENT = AttachmentId("0123456789abcdef" * 4)
-
-
-def test_a_link_has_the_id_of_its_attachment() -> None:
-    """The ID is read from the link's alternative name."""
-    assert attachment_of(alternative_name(ATTACHMENT)) == ATTACHMENT
 
 
 @pytest.mark.parametrize(

@@ -12,46 +12,29 @@ from cnm_bridge.core.engine_facts import EngineVersion
 from cnm_bridge.system import known_version
 from cnm_bridge.system.known_version import KnownVersion
 
-
-def test_what_guarded_networks_need() -> None:
-    """Name servers in time from 28.1 on, and ports of internal networks from 29 on."""
-    assert not EngineVersion(28, 0).calls_before_start
-    assert EngineVersion(28, 1).calls_before_start
-    assert not EngineVersion(28, 5).programs_internal
-    assert EngineVersion(29, 0).programs_internal
+TRAITS = ("calls_before_start", "disables_ipv6", "forgets_networks", "makes_sandbox_first", "programs_internal")
+SINCE_28_1 = {"makes_sandbox_first", "calls_before_start"}
 
 
 @pytest.mark.parametrize(
-    ("text", "version", "first"),
+    ("text", "version", "traits"),
     [
-        ("20.10.24+dfsg1", EngineVersion(20, 10), False),
-        ("27.5.1", EngineVersion(27, 5), False),
-        ("28.0.0", EngineVersion(28, 0), True),
-        ("v29.7.2-rc.1", EngineVersion(29, 7), True),
-        ("100.1", EngineVersion(100, 1), True),
+        ("20.10.24+dfsg1", EngineVersion(20, 10), {"disables_ipv6"}),
+        ("25.0.0", EngineVersion(25, 0), {"disables_ipv6"}),
+        ("26.0.0", EngineVersion(26, 0), set()),
+        ("27.5.1", EngineVersion(27, 5), set()),
+        ("28.0.0", EngineVersion(28, 0), {"makes_sandbox_first"}),
+        ("28.1.0", EngineVersion(28, 1), SINCE_28_1),
+        ("28.5.2", EngineVersion(28, 5), SINCE_28_1),
+        ("29.0.0", EngineVersion(29, 0), {*SINCE_28_1, "programs_internal"}),
+        ("v29.1.0-rc.1", EngineVersion(29, 1), {*SINCE_28_1, "programs_internal", "forgets_networks"}),
+        ("100.1", EngineVersion(100, 1), {*SINCE_28_1, "programs_internal", "forgets_networks"}),
     ],
 )
-def test_a_version(text: str, version: EngineVersion, *, first: bool) -> None:
-    """From 28 on an engine makes the sandbox before it calls Join."""
-    found = EngineVersion.parse(text)
-    assert found == version
-    assert version.makes_sandbox_first is first
-
-
-@pytest.mark.parametrize(
-    ("text", "disables"), [("20.10.24", True), ("25.0.0", True), ("26.0.0", False), ("28.5.2", False)]
-)
-def test_engines_that_disable_ipv6_in_every_sandbox(text: str, *, disables: bool) -> None:
-    """There, the setting of a sandbox does not show what the user wants."""
-    version = EngineVersion.parse(text)
-    assert version is not None
-    assert version.disables_ipv6 is disables
-
-
-@pytest.mark.parametrize(("version", "forgets"), [((28, 5), False), ((29, 0), False), ((29, 1), True), ((29, 7), True)])
-def test_a_version_that_forgets_networks(version: tuple[int, int], *, forgets: bool) -> None:
-    """It was reported for 29.1, and seen with 29.7."""
-    assert EngineVersion(*version).forgets_networks is forgets
+def test_a_version(text: str, version: EngineVersion, traits: set[str]) -> None:
+    """What the engines do differently: with IPv6, with the order of calls, and with networks after a failed start."""
+    assert EngineVersion.parse(text) == version
+    assert {trait for trait in TRAITS if getattr(version, trait)} == traits
 
 
 @pytest.mark.parametrize("text", ["", "dev", "library-import", "28"])

@@ -3,7 +3,7 @@
 """Sections, pools and addresses: what an IPAM plugin receives, what Docker learns, and what is refused."""
 
 from collections.abc import Sequence
-from ipaddress import IPv4Network, IPv6Network, ip_address, ip_interface, ip_network
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import Path
 
 import pytest
@@ -283,11 +283,6 @@ def result(*addresses: str) -> Result:
     """Return the result of an IPAM plugin."""
     ips: list[JsonValue] = [{"address": address} for address in addresses]
     return Result.from_document({"cniVersion": "1.0.0", "ips": ips}, cni_version="1.0.0")
-
-
-def test_the_address_that_docker_learns() -> None:
-    """It has the prefix length of the result."""
-    assert take_address(pool(), result("10.1.2.3/24"), None) == ip_interface("10.1.2.3/24")
 
 
 @pytest.mark.parametrize(

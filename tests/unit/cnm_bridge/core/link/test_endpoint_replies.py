@@ -15,7 +15,7 @@ from cnm_bridge.core.link.endpoint_replies import (
     further_addresses,
     given_addresses,
 )
-from cnm_bridge.core.link_state import SCOPE_LINK, Address, LinkState, Route
+from cnm_bridge.core.link_state import Address, LinkState, Route
 from cnm_bridge.core.wire.network_driver import Joined, StaticRoute, render_joined
 from tests.unit.cnm_bridge.core.snapshots import (
     BRIDGE,
@@ -41,44 +41,10 @@ def connected(text: str) -> StaticRoute:
     return StaticRoute(destination=ip_network(text))
 
 
-def test_an_address_on_its_prefix_needs_a_gateway_only() -> None:
-    """The kernel adds the route of the prefix itself."""
-    chosen = choose_interface(snapshot(*BRIDGE), FREE)
-    assert chosen.address == IPv4Interface("10.22.0.2/16")
-    assert chosen.address_ipv6 is None
-    assert chosen.mac == LINK.mac
-    reply = joined(*BRIDGE)
-    assert reply.link == "cnib0"
-    assert reply.gateway == IPv4Address("10.22.0.1")
-    assert reply.gateway_ipv6 is None
-    assert reply.routes == ()
-
-
-def test_both_families_have_an_address_and_a_gateway() -> None:
-    """Link-local addresses, which the kernel adds, are omitted."""
-    chosen = choose_interface(snapshot(*BRIDGE, *BRIDGE_IPV6), FREE)
-    assert chosen.address_ipv6 == IPv6Interface("fd00:22::2/64")
-    reply = joined(*BRIDGE, *BRIDGE_IPV6)
-    assert reply.gateway_ipv6 == IPv6Address("fd00:22::1")
-    assert reply.routes == ()
-
-
 def test_an_address_without_its_prefix_route_has_full_length() -> None:
-    """The reply has the routes to the gateway and, through it, to the prefix."""
+    """The kernel adds no route of the prefix then."""
     assert choose_interface(snapshot(*PTP), FREE).address == IPv4Interface("10.23.0.2/32")
-    reply = joined(*PTP)
-    assert reply.gateway == IPv4Address("10.23.0.1")
-    assert reply.routes == (
-        connected("10.23.0.1/32"),
-        StaticRoute(destination=ip_network("10.23.0.0/24"), next_hop=ip_address("10.23.0.1")),
-    )
-
-
-def test_a_gateway_outside_every_prefix_has_a_connected_route() -> None:
-    """The route is in the reply once."""
-    reply = joined(*CALICO)
-    assert reply.gateway == IPv4Address("169.254.1.1")
-    assert reply.routes == (connected("169.254.1.1/32"),)
+    assert choose_interface(snapshot(*BRIDGE), FREE).address == IPv4Interface("10.22.0.2/16")
 
 
 def test_onlink_gateway_gets_a_connected_route() -> None:
@@ -100,13 +66,6 @@ def test_an_internal_network_has_no_gateway() -> None:
     reply = joined(*BRIDGE, route("10.99.0.0/16", "10.22.0.9"), internal=True)
     assert reply.gateway is None
     assert reply.routes == (StaticRoute(destination=ip_network("10.99.0.0/16"), next_hop=ip_address("10.22.0.9")),)
-
-
-def test_a_default_route_without_a_gateway_is_connected() -> None:
-    """The link itself is the way out."""
-    reply = joined(address("10.26.0.2/32"), route("0.0.0.0/0"))
-    assert reply.gateway is None
-    assert reply.routes == (connected("0.0.0.0/0"),)
 
 
 def test_a_router_is_not_its_own_gateway() -> None:
@@ -171,12 +130,6 @@ def test_values_chosen_by_docker_are_omitted() -> None:
 def test_a_mac_that_cannot_be_set_is_omitted(link: LinkState) -> None:
     """Docker would fail to set it, and the container would not start."""
     assert choose_interface(snapshot(*BRIDGE, link=link), FREE).mac is None
-
-
-def test_a_link_without_addresses_has_none_in_the_reply() -> None:
-    """A list without IPAM makes such a link."""
-    chosen = choose_interface(snapshot(address("fe80::1/64", scope=SCOPE_LINK)), FREE)
-    assert (chosen.address, chosen.address_ipv6, chosen.mac) == (None, None, LINK.mac)
 
 
 def test_addresses_from_router_advertisements_are_omitted() -> None:

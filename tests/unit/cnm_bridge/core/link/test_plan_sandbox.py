@@ -9,8 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cnm_bridge.core.link.endpoint_replies import chosen_routes
-from cnm_bridge.core.link.plan_sandbox import describe_placement, plan_sandbox
+from cnm_bridge.core.link.endpoint_replies import chosen_routes, describe_join
+from cnm_bridge.core.link.expected_link import DELEGATES, describe_expected
+from cnm_bridge.core.link.plan_sandbox import (
+    describe_placement,
+    disables_ipv6,
+    find_differences,
+    plan_sandbox,
+    sets_ipv6,
+    uses_ipv6,
+    without_ipv6,
+)
 from cnm_bridge.core.link_state import (
     NO_PREFIX_ROUTE,
     SCOPE_LINK,
@@ -20,12 +29,14 @@ from cnm_bridge.core.link_state import (
     Route,
     Rule,
     SandboxPlan,
+    Snapshot,
     Sysctl,
 )
 from tests.unit.cnm_bridge.core.snapshots import (
     BRIDGE,
     BRIDGE_IPV6,
     CALICO,
+    LINK,
     PTP,
     address,
     route,
@@ -335,3 +346,73 @@ def test_a_changed_prefix_route_is_synced() -> None:
     plan = planned(*BRIDGE, with_metric, replace(changed, mtu=None, metric=50))
     assert plan.addresses == (with_metric,)
     assert (plan.routes, plan.replaced) == ((), ())
+
+
+MADE = snapshot(*BRIDGE, route("192.0.2.0/24", "10.22.0.9"))
+
+
+def differences(found: Snapshot, *, is_moved: bool = True) -> list[tuple[str, str]]:
+    """Return what is found of a link that plugins left as `MADE`."""
+    return list(find_differences(MADE, found, internal=False, is_moved=is_moved))
+
+
+@pytest.mark.parametrize("is_moved", [True, False])
+def test_an_untouched_link_has_no_difference(is_moved: bool) -> None:
+    """Also without its default route, which Docker keeps on one network only, and with further addresses."""
+    routes = tuple(one for one in MADE.routes if one.destination.prefixlen)
+    assert differences(MADE, is_moved=is_moved) == []
+    further = (*MADE.addresses, address("10.22.0.7/16"))
+    assert differences(replace(MADE, routes=routes, addresses=further), is_moved=is_moved) == []
+
+
+@pytest.mark.parametrize(
+    ("found", "about", "what"),
+    [
+        (replace(MADE, link=replace(LINK, mtu=1400)), "link", "its MTU is 1400, not 1500"),
+        (replace(MADE, link=replace(LINK, mac="02:00:00:00:00:09")), "link", "its MAC is 02:00:00:00:00:09"),
+        (replace(MADE, addresses=()), "address", "10.22.0.2/16 is missing"),
+        (replace(MADE, routes=MADE.routes[:3]), "route", "192.0.2.0/24"),
+    ],
+)
+@pytest.mark.parametrize("is_moved", [True, False])
+def test_a_difference_is_named(found: Snapshot, about: str, what: str, is_moved: bool) -> None:
+    """With its kind, and with what it is."""
+    assert [(one, what in text) for one, text in differences(found, is_moved=is_moved)] == [(about, True)]
+
+
+def dual_stack() -> Snapshot:
+    """Return a link with addresses and settings of both families."""
+    addresses = [ip_interface("10.1.0.2/24"), ip_interface("fd00::2/64")]
+    sysctls = [
+        Sysctl(name="net/ipv4/conf/eth0/arp_notify", value="1"),
+        Sysctl(name="net/ipv6/conf/eth0/disable_ipv6", value="0"),
+    ]
+    return describe_expected(DELEGATES["bridge"], "eth0", addresses, None, sysctls)
+
+
+def test_what_is_left() -> None:
+    """IPv4 alone: in the link's state, in the reply to Join, and in the plan for the sandbox, which disables IPv6."""
+    left = without_ipv6(dual_stack())
+    assert uses_ipv6(dual_stack())
+    assert not uses_ipv6(left)
+    assert sets_ipv6(dual_stack())
+    assert [address.address for address in left.addresses] == [ip_interface("10.1.0.2/24")]
+    assert [route.destination for route in left.routes] == [ip_network("10.1.0.0/24")]
+    joined = describe_join(left, "link", prefix="eth", internal=False)
+    assert (joined.gateway_ipv6, joined.routes) == (None, ())
+    assert plan_sandbox(left, internal=False).parts == (
+        "sysctl net.ipv4.conf.eth0.arp_notify",
+        "sysctl net.ipv6.conf.eth0.disable_ipv6",
+    )
+    assert left.sysctls[-1] == Sysctl(name="net/ipv6/conf/eth0/disable_ipv6", value="1")
+
+
+def test_it_can_be_repeated() -> None:
+    """The container may be connected again with the same record."""
+    assert without_ipv6(without_ipv6(dual_stack())) == without_ipv6(dual_stack())
+
+
+def test_the_setting_of_the_link() -> None:
+    """It shows that the link has no IPv6; settings that plugins made with IPv6 do not."""
+    assert disables_ipv6(without_ipv6(dual_stack()))
+    assert not disables_ipv6(dual_stack())

@@ -2,11 +2,11 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Errors of the kernel say what was tried, on what, and why it failed."""
 
-from errno import EBUSY, EEXIST, ENODEV, EROFS
+from errno import EBUSY, EROFS
 
 import pytest
 
-from cnm_bridge.core.link_state import KernelError, LinkMissing, NameTaken, attempt
+from cnm_bridge.core.link_state import KernelError, LinkMissing, attempt
 
 
 def test_an_os_error_becomes_a_kernel_error() -> None:
@@ -37,16 +37,6 @@ def test_the_file_of_an_os_error_is_named() -> None:
         raise OSError(EROFS, "Read-only file system", "/run/a")
 
 
-def test_a_timeout_has_no_errno() -> None:
-    """A missing reply has a message only."""
-    with (
-        pytest.raises(KernelError, match="cannot move out link eth0: timed out") as caught,
-        attempt("move out", "link eth0"),
-    ):
-        raise TimeoutError("timed out")
-    assert caught.value.errno is None
-
-
 def test_a_kernel_error_is_not_wrapped_again() -> None:
     """The innermost operation and subject are the most precise."""
     with (
@@ -54,9 +44,3 @@ def test_a_kernel_error_is_not_wrapped_again() -> None:
         attempt("bring back", "link net0"),
     ):
         raise LinkMissing("move out", "link eth0", ("lo", "net1"))
-
-
-def test_each_kernel_error_has_an_errno() -> None:
-    """A caller can decide by the number alone."""
-    assert LinkMissing("move out", "link eth0", ()).errno == ENODEV
-    assert NameTaken("move out", "link eth0", ("a", "b")).errno == EEXIST

@@ -9,7 +9,7 @@ from ipaddress import ip_address, ip_interface, ip_network
 
 import pytest
 
-from cni_bridge_spec import JsonError, JsonObject, as_object, load_validator, parse_json, render_json
+from cni_bridge_spec import JsonObject, as_object, load_validator, parse_json, render_json
 from cnm_bridge.core.link_state import Address, LinkState, Neighbour, Route, Rule, Snapshot, Sysctl, snapshot
 
 FULL = Snapshot(
@@ -105,15 +105,3 @@ def test_an_invalid_snapshot_is_rejected(key: str, value: str | None) -> None:
     )
     with pytest.raises(ValueError, match=r"mtu is null|metric must be|does not appear to be|has host bits set"):
         Snapshot.from_json(document)
-
-
-def test_a_missing_key_is_an_error() -> None:
-    """It is a JsonError that names the key."""
-    with pytest.raises(JsonError, match="link is missing"):
-        Snapshot.from_json({})
-
-
-def test_an_address_is_permanent_by_its_flag() -> None:
-    """An address without IFA_F_PERMANENT is not permanent."""
-    assert FULL.addresses[0].is_permanent
-    assert not Address(address=ip_interface("fd00::3/64"), peer=None, scope=0, flags=0).is_permanent

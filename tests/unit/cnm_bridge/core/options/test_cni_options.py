@@ -19,12 +19,6 @@ from cnm_bridge.core.options.cni_options import (
 from cnm_bridge.core.options.docker_options import SYSCTLS
 
 
-def test_configuration_name() -> None:
-    """`-o cni.network=NAME` names the network configuration list; without it, the list is unknown."""
-    assert parse_options({"cni.network": "blue"}).configuration == "blue"
-    assert parse_options({}) == Options()
-
-
 @pytest.mark.parametrize(
     ("typo", "meant"),
     [
@@ -71,12 +65,6 @@ def test_dockers_own_network_options() -> None:
         parse_options({"com.docker.network.bridge.name": "br0"})
     with pytest.raises(BadOption, match="unknown to cni-bridge"):
         parse_options({"com.docker.network.endpoint.sysctl": ""})
-
-
-def test_docker_sysctls_of_a_link() -> None:
-    """Docker's option is parsed for an endpoint, and as a network's default."""
-    (setting,) = parse_options({"com.docker.network.endpoint.sysctls": "net.ipv4.conf.IFNAME.rp_filter=2"}).sysctls
-    assert (str(setting), setting.value) == ("net.ipv4.conf.IFNAME.rp_filter", "2")
 
 
 def test_all_options_are_parsed() -> None:

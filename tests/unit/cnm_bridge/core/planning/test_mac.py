@@ -4,8 +4,7 @@
 
 import pytest
 
-from cni_invoker import NetworkConfigurationList
-from cnm_bridge.core.planning.mac import can_choose_mac, local_mac
+from cnm_bridge.core.planning.mac import local_mac
 
 
 @pytest.mark.parametrize(
@@ -19,10 +18,3 @@ from cnm_bridge.core.planning.mac import can_choose_mac, local_mac
 def test_a_local_mac(octets: bytes, mac: str) -> None:
     """It is not a multicast address and not one of a manufacturer; all other bits are those given."""
     assert local_mac(octets) == mac
-
-
-@pytest.mark.parametrize(("plugin", "possible"), [("bridge", True), ("ipvlan", False), ("vlan", False), ("x", False)])
-def test_links_whose_mac_may_be_chosen(plugin: str, *, possible: bool) -> None:
-    """Others share the MAC of their parent, or are unknown."""
-    network = NetworkConfigurationList.from_document({"name": "lan", "plugins": [{"type": plugin}]})
-    assert can_choose_mac(network) is possible

@@ -57,15 +57,6 @@ def test_no_delete_is_pending_for_plugins_that_run_at_join(
     assert record.attachment.configuration == LIST
 
 
-def test_the_reason_of_the_mode_is_kept() -> None:
-    """It is that of the plan; the operator sees it."""
-    request = CreateEndpoint(endpoint_id=ENDPOINT, network_id=NETWORK, requested=RequestedInterface(), options={})
-    choice = AttachChoice(mode=AttachMode.MOVE, reason="cni.attach=move")
-    plan = Plan(configuration=CONFIGURATION, attach=choice)
-    record = planned_record(request, plan, None, run_dir=RUN_DIR, boot_id=BOOT, now_s=1.5)
-    assert record.attachment.mode_reason == "cni.attach=move"
-
-
 def test_a_rebuilt_endpoint_has_a_result_with_its_addresses() -> None:
     """All plugins of the list receive DEL, with the addresses in prevResult, and `portmap` receives a port."""
     record = rebuilt_record(

@@ -19,7 +19,6 @@ from cnm_bridge.core.planning.outcome import refuse_ignored
 from cnm_bridge.core.planning.plan import (
     Plan,
     PlanRequest,
-    configuration_digest,
     plan_attachment,
     with_address_mac,
 )
@@ -72,14 +71,6 @@ def pool(subnet: str, gateway: str | None = None) -> PoolRecord:
     return PoolRecord(subnet=ip_network(subnet), gateway=ip_address(gateway) if gateway else None)
 
 
-def test_without_requested_values_the_list_is_unchanged() -> None:
-    """There are no CNI_ARGS either."""
-    planned = plan({"type": "bridge", "ipam": HOST_LOCAL})
-    unchanged = network({"type": "bridge", "ipam": HOST_LOCAL})
-    assert planned == Plan(configuration=unchanged, source_digest=configuration_digest(unchanged.document))
-    assert documents(planned) == [{"type": "bridge", "ipam": HOST_LOCAL}]
-
-
 def test_fixed_addresses_are_known() -> None:
     """They are the requested ones and those of `static`: no IPAM plugin reserves them, so they may be in use."""
     static: JsonObject = {"type": "static", "addresses": [{"address": "10.1.0.8/24"}, {"address": "fd00::8/64"}]}
@@ -120,27 +111,6 @@ def test_a_list_that_plugins_cannot_parse_is_rejected(plugin: JsonObject, messag
     """The error names the list and the fault."""
     with pytest.raises(Refused, match=f"CNI configuration blue .* cannot be used: {message}"):
         plan(plugin, pools=(pool("10.1.0.0/24"),), labels_a="b")
-
-
-def test_addresses_are_passed_as_a_capability() -> None:
-    """A plugin that declares `ips` receives them so, and in no other way."""
-    plugins: list[JsonObject] = [{"type": "bridge", "ipam": HOST_LOCAL, "capabilities": {"ips": True}}]
-    planned = plan(*plugins, ips="10.1.0.9")
-    assert planned.capability_args == {"ips": ["10.1.0.9"]}
-    assert planned.args == ()
-    assert documents(planned) == plugins
-
-
-def test_host_local_receives_addresses_in_its_args() -> None:
-    """They are in `args.cni.ips`; other args are kept."""
-    planned = plan(
-        {"type": "bridge", "ipam": HOST_LOCAL, "args": {"x": 1, "cni": {"y": 2}}}, {"type": "a"}, ips="10.1.0.9"
-    )
-    assert documents(planned) == [
-        {"type": "bridge", "ipam": HOST_LOCAL, "args": {"x": 1, "cni": {"y": 2, "ips": ["10.1.0.9"]}}},
-        {"type": "a"},
-    ]
-    assert (planned.args, planned.capability_args) == ((), {})
 
 
 def test_other_ipam_plugins_receive_addresses_in_two_ways() -> None:
@@ -263,20 +233,6 @@ def test_a_mac_is_passed_to_plugins_that_read_it(
     planned = plan(*plugins, requested=RequestedInterface(mac=MAC))
     assert (planned.args, planned.capability_args) == (args, capability_args)
     assert planned.passes_mac is bool(args or capability_args)
-
-
-def test_a_multicast_mac_is_rejected() -> None:
-    """No link can have one."""
-    with pytest.raises(Refused, match=re.escape("a multicast address")):
-        plan({"type": "bridge"}, requested=RequestedInterface(mac="01:00:5e:00:00:01"))
-
-
-def test_arguments_and_labels() -> None:
-    """IgnoreUnknown comes first in CNI_ARGS; labels are in every plugin's configuration."""
-    planned = plan({"type": "a"}, {"type": "b"}, args_X="1", labels_app="web")
-    assert planned.args == (("IgnoreUnknown", "1"), ("X", "1"))
-    labels = {"cni": {"labels": [{"key": "app", "value": "web"}]}}
-    assert documents(planned) == [{"type": "a", "args": labels}, {"type": "b", "args": labels}]
 
 
 def test_labels_are_merged_with_those_of_the_list() -> None:
@@ -458,16 +414,6 @@ def test_a_mac_that_spoofing_rules_are_made_for() -> None:
     tuning: JsonObject = {"type": "tuning", "capabilities": {"mac": True}}
     assert plan(SPOOFING, tuning, requested=RequestedInterface(mac=MAC)).passes_mac
     assert plan({**with_cni_mac("bridge"), "macspoofchk": True}, {"type": "tuning", "mac": LISTED}).own_mac
-
-
-def test_a_mac_that_is_taken() -> None:
-    """Another link has it from the user: the next one that is made of the address is given, the same one each time."""
-    bridge = in_mode(AttachMode.HYBRID, plan({"type": "bridge", "ipam": HOST_LOCAL}))
-    first = with_address_mac(bridge, FIRST, nobody).own_mac
-    other, again = (
-        with_address_mac(bridge, FIRST, lambda mac: [mac] if mac == first else ()).own_mac for _ in range(2)
-    )
-    assert other == again != first
 
 
 def nobody(_: str) -> tuple[str, ...]:

@@ -10,7 +10,6 @@ from ipaddress import (
     IPv6Interface,
     IPv6Network,
     ip_address,
-    ip_interface,
     ip_network,
 )
 
@@ -25,10 +24,8 @@ from cnm_bridge.core.wire.network_driver import (
     StaticRoute,
     parse_create_endpoint,
     parse_create_network,
-    parse_endpoint_reference,
     parse_external_connectivity,
     parse_join,
-    parse_network_reference,
     render_interface,
     render_joined,
 )
@@ -105,13 +102,6 @@ def test_create_network_without_options(options: JsonObject | None) -> None:
     assert request.pools == ()
 
 
-def test_create_endpoint_with_nothing_chosen() -> None:
-    """Empty strings leave the choice to the driver."""
-    request = parse_create_endpoint(create_endpoint())
-    assert request.requested == RequestedInterface()
-    assert request.options == {}
-
-
 @pytest.mark.parametrize(("ports", "expected"), [([], False), ([{"Proto": 6, "Port": 80, "HostPort": 8080}], True)])
 def test_create_endpoint_with_ports(ports: list[JsonValue], *, expected: bool) -> None:
     """Docker passes the published ports before it has chosen the gateway endpoint."""
@@ -170,12 +160,6 @@ def test_address_families(options: JsonObject, families: tuple[bool | None, bool
     body: JsonObject = {"NetworkID": NETWORK, "Options": options}
     request = parse_create_network(load_validator("cnm/CreateNetwork")(body))
     assert (request.ipv4, request.ipv6) == families
-
-
-def test_a_mac_in_the_options_is_decoded() -> None:
-    """It is base64, as Go marshals bytes."""
-    options: JsonObject = {"com.docker.network.endpoint.macaddress": "AgAAAAAB"}
-    assert parse_create_endpoint(create_endpoint(Options=options)).requested.mac == "02:00:00:00:00:01"
 
 
 def test_an_invalid_mac_in_the_options_is_rejected() -> None:
@@ -249,27 +233,6 @@ def test_join_says_whether_the_container_has_ports(options: JsonObject, has_port
     assert bool(parse_join(load_validator("cnm/Join")({**body, **options})).ports) is has_ports
 
 
-def test_join_and_references() -> None:
-    """All calls have identifiers; Join also has the sandbox key."""
-    body = {"NetworkID": NETWORK, "EndpointID": ENDPOINT, "SandboxKey": "/var/run/docker/netns/0123456789ab"}
-    assert parse_join(load_validator("cnm/Join")(body)).sandbox_key == "/var/run/docker/netns/0123456789ab"
-    reference = parse_endpoint_reference(load_validator("cnm/EndpointReference")(body))
-    assert (reference.network_id, reference.endpoint_id) == (NETWORK, ENDPOINT)
-    assert parse_network_reference(load_validator("cnm/NetworkReference")(body)).network_id == NETWORK
-
-
-def test_an_interface_has_addresses_with_prefix_length() -> None:
-    """Addresses and MAC are those that the plugins chose."""
-    reply = ChosenInterface(
-        address=ip_interface("10.22.0.2/16"),  # type: ignore[arg-type]  # of the version that its text has
-        address_ipv6=ip_interface("fd00::2/64"),  # type: ignore[arg-type]
-        mac="2e:00:00:00:00:01",
-    )
-    assert render_interface(reply) == {
-        "Interface": {"Address": "10.22.0.2/16", "AddressIPv6": "fd00::2/64", "MacAddress": "2e:00:00:00:00:01"}
-    }
-
-
 def test_values_chosen_by_docker_are_omitted() -> None:
     """Libnetwork rejects them, even if they are equal."""
     assert render_interface(ChosenInterface(address=None, address_ipv6=None, mac=None)) == {"Interface": {}}
@@ -297,11 +260,3 @@ def test_the_reply_to_join() -> None:
         ],
         "DisableGatewayService": True,
     }
-
-
-def test_the_reply_to_join_without_a_gateway() -> None:
-    """Missing gateways are omitted, and `DisableGatewayService` prevents Docker from adding its own."""
-    reply = render_joined(Joined(prefix="eth", link="l", gateway=None, gateway_ipv6=None, routes=()))
-    assert "Gateway" not in reply
-    assert "GatewayIPv6" not in reply
-    assert reply["DisableGatewayService"] is True

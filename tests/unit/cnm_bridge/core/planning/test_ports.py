@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Port mappings: which of them overlap, how they are stored, and which requests they serve."""
+"""Port mappings and claims: which overlap, how they are stored, and which requests they serve."""
 
 from contextlib import nullcontext
 from ipaddress import ip_interface
 
 import pytest
 
-from cni_bridge_state import PortRequest
+from cni_bridge_state import EndpointId, PortRequest
 from cnm_bridge.core.errors import Refused
-from cnm_bridge.core.planning.ports import parse_mappings, refuse_other_families
+from cnm_bridge.core.planning.ports import PortClaims, PortMapping, parse_mappings, refuse_other_families
 from tests.unit.cnm_bridge.core.planning.port_requests import mapping, request
 
 
@@ -81,3 +81,59 @@ def test_ports_need_a_result_with_addresses() -> None:
 def test_mappings_that_may_serve_a_request(requested: PortRequest, *, serves: bool) -> None:
     """A mapping conflicts with a request that names its port; a request for any port gets another one."""
     assert mapping(8080, host_ip="10.0.0.1").may_serve(requested) is serves
+
+
+ONE, TWO = EndpointId("1" * 64), EndpointId("2" * 64)
+
+
+def claims(**ports: PortMapping) -> PortClaims:
+    """Return claims of endpoints `one` and `two`."""
+    made = PortClaims()
+    for name, port in ports.items():
+        made.add({"one": ONE, "two": TWO}[name], port)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found"),
+    [
+        (mapping(80), [ONE, TWO]),
+        (mapping(80, host_ip="10.0.0.1"), [ONE]),
+        (mapping(80, host_ip="10.0.0.3"), []),
+        (mapping(80, protocol="udp"), []),
+        (mapping(81), []),
+    ],
+)
+def test_overlapping_claims_are_found(wanted: PortMapping, found: list[EndpointId]) -> None:
+    """They have the port on the same address, or one of them on all addresses."""
+    both = claims(one=mapping(80, host_ip="10.0.0.1"), two=mapping(80, host_ip="10.0.0.2"))
+    assert list(both.find_overlapping(wanted)) == found
+
+
+def test_claims_that_serve_a_request_are_found() -> None:
+    """Port, protocol and address must match the request."""
+    one = claims(one=mapping(80, host_ip="10.0.0.1"))
+    assert list(one.find_serving(request(79, 81), 80)) == [ONE]
+    assert list(one.find_serving(request(79, 81), 79)) == []
+    assert list(one.find_serving(request(80, host_ip="10.0.0.2"), 80)) == []
+    assert list(one.find_serving(request(80, protocol=17), 80)) == []
+    assert list(one.find_serving(request(80, protocol=1), 80)) == []
+
+
+def test_two_endpoints_may_claim_one_port() -> None:
+    """Discarding one claim keeps the other."""
+    both = claims(one=mapping(80), two=mapping(80))
+    both.discard(ONE, mapping(80))
+    both.discard(ONE, mapping(80))
+    assert list(both.find_overlapping(mapping(80))) == [TWO]
+    assert (list(both.of(ONE)), list(both.of(TWO))) == ([], [mapping(80)])
+
+
+def test_release_removes_all_claims_of_an_endpoint() -> None:
+    """Releasing twice changes nothing more."""
+    both = claims(one=mapping(80), two=mapping(80))
+    both.add(ONE, mapping(81))
+    for _ in range(2):
+        both.release(ONE)
+    assert list(both.find_overlapping(mapping(80))) == [TWO]
+    assert list(both.find_overlapping(mapping(81))) == []
