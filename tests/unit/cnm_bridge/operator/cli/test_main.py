@@ -17,7 +17,6 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from cnm_bridge import __version__
 from cnm_bridge.operator.cli.main import main
 
 COMMAND = (sys.executable, "-m", "cnm_bridge")
@@ -107,12 +106,6 @@ def refused(*arguments: str) -> str:
     return " ".join(done.stderr.split())
 
 
-def test_the_version_is_printed() -> None:
-    """`--version` prints name and version."""
-    done = subprocess.run([*COMMAND, "--version"], capture_output=True, text=True, check=True, timeout=START_S)
-    assert done.stdout == f"cni-bridge {__version__}\n"
-
-
 def test_the_help_has_the_first_sentence_of_each_subcommand() -> None:
     """The sentences that the list of subcommands shows are those of the subcommands' own help."""
     for name, command in main.commands.items():
@@ -175,16 +168,6 @@ def test_serve_under_systemd(tmp_path: Path) -> None:
             assert process.wait(timeout=START_S) == 0
     assert path.exists()
     assert not (tmp_path / "own").exists()
-
-
-@pytest.mark.parametrize("content", ["socet = '/x'", "plugin-timeout = 0", "= ="])
-def test_invalid_settings_exit_with_ex_config(tmp_path: Path, content: str) -> None:
-    """A supervisor can distinguish an error in the configuration, where a restart is useless, from a failure."""
-    config = tmp_path / "config.toml"
-    config.write_text(content)
-    command = [*COMMAND, "serve", *options(tmp_path), "--config", str(config)]
-    done = subprocess.run(command, env=environment(), capture_output=True, timeout=START_S, check=False)
-    assert done.returncode == os.EX_CONFIG
 
 
 @pytest.mark.slow
@@ -267,37 +250,3 @@ def test_a_socket_path_that_cannot_be_used_is_rejected(tmp_path: Path) -> None:
     assert taken.read_text() == "precious"
     assert "too long" in refused(*options(tmp_path), "--socket", str(tmp_path / ("x" * 120)))
     assert not (tmp_path / "state").exists()
-
-
-def test_an_empty_directory_name_is_rejected(tmp_path: Path) -> None:
-    """An empty value does not mean the working directory."""
-    assert "is empty" in invalid("--state-dir", "", "--socket", str(tmp_path / "s"))
-
-
-def test_a_missing_file_is_rejected(tmp_path: Path) -> None:
-    """A configuration file that was named must exist."""
-    assert "No such file" in invalid("--config", str(tmp_path / "none.toml"))
-
-
-@pytest.mark.slow
-def test_a_second_daemon_is_rejected(tmp_path: Path) -> None:
-    """A state directory and a run directory have one daemon each; the first one keeps answering."""
-    path = tmp_path / "s"
-    with serving(tmp_path, "--socket", str(path), env=environment()) as first:
-        wait_for(path)
-        other = (f"--socket={tmp_path}/other", f"--admin-socket={tmp_path}/other-admin")
-        assert "another --run-dir" in refused(*options(tmp_path), *other)
-        error = refused(*options(tmp_path), *other, f"--run-dir={tmp_path}/other-run")
-        assert f"in use by process {first.pid}" in error
-        assert activate(path)
-
-
-@pytest.mark.slow
-def test_a_daemon_starts_after_a_killed_one(tmp_path: Path) -> None:
-    """Neither the socket nor the lock of a killed daemon prevents the start."""
-    path = tmp_path / "s"
-    for _ in range(2):
-        with serving(tmp_path, "--socket", str(path), env=environment()) as process:
-            wait_for(path)
-            process.send_signal(signal.SIGKILL)
-            process.wait(timeout=START_S)

@@ -129,17 +129,6 @@ def test_a_guarded_network(tmp_path: Path, plugins: FakePlugins) -> None:
     assert "reaches" not in explain(tmp_path, "blue").output
 
 
-def test_an_uncertain_plugin_is_a_warning(tmp_path: Path, plugins: FakePlugins) -> None:
-    """The warning is in the text and in the JSON."""
-    document = {"cniVersion": "1.0.0", "name": "azure", "plugins": [{"type": "vnet", "ipam": {"type": "azure-cns"}}]}
-    (tmp_path / "conf" / "azure.conflist").write_text(json.dumps(document))
-    plugins.install("vnet")
-    guess = "(right if vnet does not execute it; otherwise ADD will fail)"
-    warning = f"azure-cns (ipam): not found in {tmp_path}/bin {guess}"
-    assert json.loads(explain(tmp_path, "--json", "azure").stdout)["warnings"] == [warning]
-    assert f"\nwarning        {warning}\n" in explain(tmp_path, "azure").output
-
-
 def test_what_is_wrong_with_the_list(tmp_path: Path, plugins: FakePlugins) -> None:
     """A missing IPAM plugin comes first."""
     (plugins.directory / "host-local").unlink()
@@ -229,27 +218,6 @@ def test_options_are_rejected_as_by_docker_calls(
     assert done.exit_code == status
     assert error in done.output
     assert not plugins.commands
-
-
-@pytest.mark.parametrize(
-    ("arguments", "mode", "asked"),
-    [
-        (("--attach=sandbox",), "sandbox", True),
-        (("--attach=fast",), "move", True),
-        (("--attach=auto",), "move", False),
-        (("--attach=auto", "-o", "cni.identity=docker"), "sandbox", True),
-        (("--attach=move",), "move", False),
-        (("--attach=auto", "-o", "cni.attach=sandbox"), "sandbox", True),
-    ],
-)
-def test_the_plugin_for_reserved_addresses_is_asked_only_if_it_may_be_used(
-    tmp_path: Path, plugins: FakePlugins, arguments: tuple[str, ...], mode: str, *, asked: bool
-) -> None:
-    """Without an engine sandbox is possible, and fast chooses move; the option overrides the setting."""
-    plugins.install("static")
-    done = explain(tmp_path, *arguments, "--json", "blue")
-    assert json.loads(done.stdout)["attach"]["mode"] == mode, done.output
-    assert ("static" in {command.plugin for command in plugins.commands}) is asked
 
 
 def test_a_plugin_in_process(tmp_path: Path, plugins: FakePlugins) -> None:

@@ -36,12 +36,6 @@ def test_a_subcommand_of_docker_has_a_hint(subcommand: str, hint: str) -> None:
     )
 
 
-def test_another_subcommand_is_unknown() -> None:
-    """As of any other command."""
-    result = CliRunner().invoke(main, ["network", "xyzzy"])
-    assert (result.exit_code, "No such command 'xyzzy'" in result.output) == (2, True)
-
-
 @pytest.mark.parametrize(
     ("subcommand", "arguments"),
     [("create", ("blue",)), ("create", ("blue", "--subnet", "10.22.0.0/16")), ("rm", ("blue",)), ("remove", ("blue",))],

@@ -4,14 +4,11 @@
 
 from contextlib import redirect_stdout
 from io import StringIO
-from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 from cni_bridge_spec import JsonObject, get_objects
 from cnm_bridge.operator.cli.commands.status import show_status
-from cnm_bridge.operator.cli.main import main
 from cnm_bridge.operator.cli.output import render
 
 STATUS: JsonObject = {
@@ -82,17 +79,6 @@ def test_a_network_without_a_known_name_has_its_id() -> None:
     assert lines[6].split()[:2] == ["777777777777", "6f6f6f6f6f6f"]
 
 
-def test_pending_teardowns_have_a_table() -> None:
-    """It exists only if there are any."""
-    text = render_status(
-        {
-            **STATUS,
-            "pendingTeardowns": [{"endpointId": "88" * 32, "attempts": 3, "error": "plugin firewall failed"}],
-        }
-    )
-    assert "888888888888      3         plugin firewall failed" in text
-
-
 PENDING: JsonObject = {"endpointId": "88" * 32, "attempts": 3, "error": "plugin firewall failed"}
 RUNNING: JsonObject = {"plugin": "bridge", "verb": "ADD", "containerId": "99" * 32, "ageS": 2.4}
 
@@ -136,34 +122,25 @@ def test_the_first_line_is_a_verdict(changes: JsonObject, verdict: str) -> None:
     assert render_status({**STATUS, **changes}).splitlines()[0] == verdict
 
 
-def test_plugins_that_run_now_have_a_table() -> None:
-    """With their age in seconds."""
-    text = render_status({**STATUS, "runningPlugins": [RUNNING]})
-    assert "PLUGIN RUNNING NOW  VERB  CONTAINER ID  AGE\nbridge              ADD   999999999999  2s" in text
-
-
-def test_a_teardown_under_way_has_a_table() -> None:
-    """It has not failed."""
-    text = render_status({**STATUS, "untriedTeardowns": ["88" * 32]})
-    assert text.splitlines()[-2:] == ["TEARDOWN UNDER WAY", "888888888888"]
-
-
-def test_unpublished_ports_have_a_table() -> None:
-    """Each endpoint whose ports could not be published has a line with the reason."""
-    (first, *others) = get_objects(STATUS, "endpoints")
-    text = render_status({**STATUS, "endpoints": [{**first, "notPublished": "there is no portmap"}, *others]})
-    assert text.splitlines()[-2:] == [
-        "PORTS NOT PUBLISHED  NETWORK  WHY",
-        "777777777777         blue     there is no portmap",
-    ]
-
-
-def test_status_without_a_daemon_is_an_error(tmp_path: Path) -> None:
-    """The error names the socket, and the command that works without a daemon."""
-    result = CliRunner().invoke(main, ["status", "--admin-socket", str(tmp_path / "none.sock")])
-    assert result.exit_code == 3
-    assert str(tmp_path / "none.sock") in result.output
-    assert "cni-bridge state export" in result.output
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"pendingTeardowns": [PENDING]}, ["888888888888      3         plugin firewall failed"]),
+        (
+            {"runningPlugins": [RUNNING]},
+            ["PLUGIN RUNNING NOW  VERB  CONTAINER ID  AGE", "bridge              ADD   999999999999  2s"],
+        ),
+        ({"untriedTeardowns": ["88" * 32]}, ["TEARDOWN UNDER WAY", "888888888888"]),
+        (
+            {"endpoints": [{**get_objects(STATUS, "endpoints")[0], "notPublished": "there is no portmap"}]},
+            ["PORTS NOT PUBLISHED  NETWORK  WHY", "777777777777         blue     there is no portmap"],
+        ),
+    ],
+    ids=["failed teardowns", "running plugins", "teardowns under way", "unpublished ports"],
+)
+def test_what_an_operator_should_know_has_a_table(changes: JsonObject, expected: list[str]) -> None:
+    """It is the last one."""
+    assert render_status({**STATUS, **changes}).splitlines()[-len(expected) :] == expected
 
 
 def test_a_network_without_a_list() -> None:
