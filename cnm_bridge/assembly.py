@@ -577,7 +577,6 @@ def _make_requests(
             outdated=networks.outdated,
             ipam=addresses,
             running_dir=resources.running_dir,
-            state_dir=resources.settings.state_dir,
         ),
         endpoints=EndpointDocuments(
             store=store,

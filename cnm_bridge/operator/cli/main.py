@@ -35,7 +35,7 @@ _SECTIONS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
             "inspect.inspect",
             "Show the endpoints of NAME, or with --check what differs from what their plugins made.",
         ),
-        "status": ("status.status", "Show networks, endpoints and pending teardowns of the running daemon."),
+        "status": ("status.status", "Show whether anything of the running daemon needs attention."),
         "events": (
             "events.events",
             "Show calls of Docker, executions of plugins and changes of phases as they happen, until Ctrl-C.",

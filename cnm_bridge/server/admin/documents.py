@@ -7,7 +7,6 @@ the interpreter, at each of its turns.
 """
 
 import asyncio
-import shutil
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -138,33 +137,21 @@ class Status:
     dhcp: LeaseKeeper
     outdated: OutdatedEndpoints
     running_dir: Path
-    state_dir: Path
     ipam: IpamDocuments
 
-    def _look(self) -> tuple[list[JsonValue], int | None]:
-        """Return the plugins that run now, and the free bytes of the state's disk, None if it is not readable."""
-        running: list[JsonValue] = []
-        free_bytes = None
+    def _list_running(self) -> list[JsonValue]:
+        """Return the plugins that run now; none if their directory is not readable."""
         with suppress(OSError):
-            running = [
-                {
-                    "plugin": one.plugin,
-                    "verb": one.verb,
-                    "containerId": one.container_id,
-                    "ageS": round(one.age_s, 1),
-                }
+            return [
+                {"plugin": one.plugin, "verb": one.verb, "containerId": one.container_id, "ageS": round(one.age_s, 1)}
                 for one in find_running(self.running_dir)
             ]
-        with suppress(OSError):
-            free_bytes = shutil.disk_usage(self.state_dir).free
-        return running, free_bytes
+        return []
 
     async def render(self, _: Mapping[str, str]) -> bytes:
         """Return the document as JSON."""
-        running, free_bytes = await asyncio.to_thread(self._look)
         document: JsonObject = {
-            "runningPlugins": running,
-            "disk": {"path": str(self.state_dir), "freeBytes": free_bytes},
+            "runningPlugins": await asyncio.to_thread(self._list_running),
             "engine": {
                 "isUp": self.reconcile.engine_is_up if self.reconcile.engine_was_asked else None,
                 "identity": self.store.engine_identity(),

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""`cni-bridge status`: shows networks, endpoints and pending teardowns of a running daemon."""
+"""`cni-bridge status`: whether anything of a running daemon needs attention."""
 
 import asyncio
 import time
@@ -12,11 +12,8 @@ import click
 
 from cni_bridge_spec import (
     JsonObject,
-    find_int,
-    find_object,
     find_str,
     get_bool,
-    get_int,
     get_object,
     get_objects,
     get_str,
@@ -27,7 +24,7 @@ from cnm_bridge.core.errors import EngineUnavailable
 from cnm_bridge.core.options.cni_options import list_name
 from cnm_bridge.operator.cli.admin_client import AdminClient
 from cnm_bridge.operator.cli.command import Command, ExitStatus
-from cnm_bridge.operator.cli.output import SHORT, Shown, Table, changed_text, count, shows
+from cnm_bridge.operator.cli.output import SHORT, Shown, Table, count, shows
 from cnm_bridge.operator.cli.settings.all_settings import DOCKER_HOST
 from cnm_bridge.operator.cli.settings.daemon_settings import asks_daemon
 from cnm_bridge.operator.cli.settings.options import with_settings
@@ -37,11 +34,6 @@ _PAUSE_S: Final = 0.1
 _LONGEST_PAUSE_S: Final = 1.6
 """An answer about thousands of endpoints takes the daemon a sixth of a second."""
 
-_NETWORKS: Final = (("NETWORK", "id"), ("NAME", "name"), ("CONFIGURATION", "configuration"))
-_ENDPOINTS: Final = (
-    *(("ENDPOINT", "id"), ("NETWORK", "network"), ("PHASE", "phase"), ("MODE", "mode"), ("ADDRESSES", "addresses")),
-)
-_CHANGED: Final = (("CHANGED CONFIGURATION", "configuration"), ("NETWORK", "name"), ("CHANGED", "changed"))
 _WITHOUT_LIST: Final = (("NETWORK WITHOUT A LIST", "name"), ("NO LIST IS CALLED", "configuration"))
 _TEARDOWNS: Final = (("PENDING TEARDOWN", "endpointId"), ("ATTEMPTS", "attempts"), ("LAST ERROR", "error"))
 _RELEASES: Final = (
@@ -49,12 +41,6 @@ _RELEASES: Final = (
     ("SECTION", "section"),
     ("ATTEMPTS", "attempts"),
     ("LAST ERROR", "error"),
-)
-_POOLS: Final = (
-    ("POOL OF DOCKER", "subnet"),
-    ("SECTION", "section"),
-    ("GATEWAY", "gateway"),
-    ("ADDRESSES", "addresses"),
 )
 _RUNNING: Final = (
     *(("PLUGIN RUNNING NOW", "plugin"), ("VERB", "verb"), ("CONTAINER ID", "containerId"), ("AGE", "age")),
@@ -69,8 +55,6 @@ _FIRST_NETWORK: Final = "no networks yet; make one: cni-bridge network create bl
 _SLOW_S: Final = 10.0
 """The verdict mentions a plugin that runs longer."""
 
-_LITTLE_BYTES: Final = 16 << 20
-
 _ENGINE_LIMIT_S: Final = 2.0
 
 
@@ -84,9 +68,9 @@ _ENGINE_LIMIT_S: Final = 2.0
 @click.option("--wait", type=SECONDS, help="Wait until no teardown is pending, at most for this many seconds.")
 @shows
 def status(socket: Path, *, wait: float | None, docker_host: str) -> tuple[Shown, ExitStatus]:
-    """Show networks, endpoints and pending teardowns of the running daemon.
+    """Show whether anything of the running daemon needs attention.
 
-    The first line says whether anything needs attention. Plugins that run now are shown with their age.
+    The first line says it. Tables show what does, and the plugins that run now; `ls` shows containers and networks.
     """
     client = AdminClient(socket)
     document = client.get("status")
@@ -101,14 +85,13 @@ def status(socket: Path, *, wait: float | None, docker_host: str) -> tuple[Shown
         _without_list(document),
         _find_dhcp_problems(document),
         get_objects(document, "pendingReleases"),
-        _is_disk_full(document),
     )
     is_fine = not any(problems) and not (wait is not None and _has_teardowns(document))
     return show_status(document), ExitStatus.FINE if is_fine else ExitStatus.FINDINGS
 
 
 def show_status(status: JsonObject) -> Shown:
-    """Return a verdict, and tables of what there is: networks, endpoints, and whatever needs attention.
+    """Return a verdict, and tables of what needs attention and what is under way.
 
     Args:
         status: The document, `spec/admin/status.json`.
@@ -119,26 +102,24 @@ def show_status(status: JsonObject) -> Shown:
         {**one, "network": labels.get(get_str(one, "networkId"))} for one in get_objects(status, "endpoints")
     ]
     not_published = [one for one in endpoints if find_str(one, "notPublished")]
-    changed: list[JsonObject] = [{**one, "changed": text} for one in networks if (text := changed_text(one))]
     untried: list[JsonObject] = [{"endpointId": one} for one in get_strings(status, "untriedTeardowns")]
-    further = (
+    tables = (
         (_RUNNING, [{**one, "age": f"{_age_s(one):.0f}s"} for one in get_objects(status, "runningPlugins")]),
         (_WITHOUT_LIST, _without_list(status)),
-        (_CHANGED, changed),
-        (_POOLS, get_objects(status, "pools")),
         (_TEARDOWNS, get_objects(status, "pendingTeardowns")),
         (_RELEASES, get_objects(status, "pendingReleases")),
         (_UNTRIED, untried),
         (_NOT_PUBLISHED, not_published),
         (_DHCP, _find_dhcp_problems(status)),
     )
-    tables = [
-        Table(columns=_NETWORKS, rows=networks, optional=("id",)),
-        Table(columns=_ENDPOINTS, rows=endpoints, optional=("mode", "id")),
-        *(Table(columns=columns, rows=rows) for columns, rows in further),
-    ]
-    found: list[Table | str] = [one for one in tables if one.rows]
-    return Shown(document=status, parts=[_verdict(status), *(found or [_FIRST_NETWORK])])
+    return Shown(
+        document=status,
+        parts=[
+            _verdict(status),
+            *(Table(columns=columns, rows=rows) for columns, rows in tables if rows),
+            *([] if networks else [_FIRST_NETWORK]),
+        ],
+    )
 
 
 def _has_teardowns(status: JsonObject) -> bool:
@@ -163,7 +144,7 @@ def _verdict(status: JsonObject) -> str:
             )
         ),
     )
-    problems = [*(text for applies, text in found if applies), *_find_on_host(status)]
+    problems = [*(text for applies, text in found if applies), *_find_slow(status)]
     if problems:
         return f"attention: {'; '.join(problems)}"
     networks, endpoints = (count(len(get_objects(status, f"{noun}s")), noun) for noun in ("network", "endpoint"))
@@ -173,20 +154,11 @@ def _verdict(status: JsonObject) -> str:
     return f"fine: {engine}; {networks}, {endpoints}{under_way}"
 
 
-def _find_on_host(status: JsonObject) -> Iterator[str]:
-    """Yield a full disk, and plugins that hang."""
-    if _is_disk_full(status):
-        disk = get_object(status, "disk")
-        free = get_int(disk, "freeBytes") >> 20
-        yield f"{get_str(disk, 'path')} has {free} MiB left, and without space no container starts"
+def _find_slow(status: JsonObject) -> Iterator[str]:
+    """Yield plugins that hang."""
     for one in get_objects(status, "runningPlugins"):
         if _age_s(one) > _SLOW_S:
             yield f"{get_str(one, 'plugin')} {get_str(one, 'verb')} has been running for {_age_s(one):.0f} s"
-
-
-def _is_disk_full(status: JsonObject) -> bool:
-    free = find_int(find_object(status, "disk") or {}, "freeBytes")
-    return free is not None and free < _LITTLE_BYTES
 
 
 def _age_s(plugin: JsonObject) -> float:
