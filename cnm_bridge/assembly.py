@@ -63,9 +63,8 @@ from cnm_bridge.server.admin.checks import EndpointChecks
 from cnm_bridge.server.admin.documents import IpamDocuments, Status
 from cnm_bridge.server.admin.endpoints import EndpointDocuments
 from cnm_bridge.server.admin.http import Request, answering_admin
-from cnm_bridge.server.admin.metrics import Metrics
+from cnm_bridge.server.admin.metrics import Metrics, answering_scrapes
 from cnm_bridge.server.admin.requests import Actions, admin_requests, settings_request
-from cnm_bridge.server.admin.scrapes import answering_scrapes
 from cnm_bridge.server.api import CallsUnderWay, Method, ipam_driver, network_driver
 from cnm_bridge.server.server import answering
 from cnm_bridge.system.engine import Engine

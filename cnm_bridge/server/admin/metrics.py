@@ -1,17 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""`GET /metrics`: what the daemon counts, in Prometheus' text format.
+"""`GET /metrics`: what the daemon counts, in Prometheus' text format, at the admin socket and at an address of TCP.
 
 Calls and executions are counted when they happen. The rest is read by a scrape, in a thread, and at most once a second:
-however many scrape, that delays none of Docker's calls.
+however many scrape, that delays none of Docker's calls. Strangers can connect to the address: they get no other code of
+the daemon.
 """
 
 import asyncio
 import os
+import socket
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from ipaddress import ip_address
@@ -36,6 +38,14 @@ CONTENT_TYPE: Final = "text/plain; version=0.0.4"
 
 _VALID_S: Final = 1.0
 """How long an answer serves further scrapes."""
+
+_AT_ONCE: Final = 32
+"""Connections at a time. For a further one the oldest that has sent no request is closed, else it is closed itself. So
+strangers leave the descriptors to Docker, and do not keep a scraper out by silence."""
+_LIMIT_S: Final = 20.0
+"""Time limit of a connection."""
+_LONGEST: Final = 8192
+"""Bytes of a request."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -106,37 +116,38 @@ class Metrics:
         oldest_failure_s: float,
     ) -> bytes:
         # Imported by the first scrape: a daemon that is never scraped does not load the library.
-        from cnm_bridge.server.admin.metric_families import Figures, render_metrics  # noqa: PLC0415
+        from cnm_bridge.server.admin.metric_families import Values, render_metrics  # noqa: PLC0415
 
-        by_phase = Counter((configurations.get(one.network_id) or "", one.phase.value) for one in endpoints)
-        direct: Mapping[tuple[str, ...], int] = {
-            (configurations.get(one.network_id) or "", address): 1
-            for one in endpoints
-            for address in _unknown_to_docker(one)
-        }
         subnets = {pool.id: str(pool.subnet) for pool in pools}
-        by_subnet = Counter((one.section, subnets.get(one.pool, ""), one.phase.value) for one in addresses)
         index = self.directories.index()
         lists = [index.find(name) for name in index.names if name in configurations.values()]
-        figures: Figures = Figures(
-            endpoints={(network, phase): count for (network, phase), count in by_phase.items()},
-            networks=len(configurations),
-            pending_teardowns=pending_teardowns,
-            oldest_failure_s=oldest_failure_s,
-            unpublished=len(self.unpublished.reasons),
-            engine_is_up=self.reconcile.engine_is_up,
-            rounds=self.reconcile.rounds,
-            last_round=self.reconcile.last_round or 0.0,
-            state_bytes=sum(_sizes(self.state_dir)),
-            damaged_copies=len(self.store.damaged_copies()),
-            addresses={(one.name, str(found.subnet)): found.size for one in lists for found in find_ranges(one)},
-            reserved={(one.name,): _count_reserved(one) for one in lists if _has_host_local(one)},
-            docker_addresses={tuple(key): number for key, number in by_subnet.items()},
-            pending_releases=pending_releases,
-            direct_addresses=direct,
-            dropped_lines=self.log_output.dropped if self.log_output else 0,
-        )
-        return render_metrics(counts, figures)
+        single = {
+            "networks": len(configurations),
+            "pending_teardowns": pending_teardowns,
+            "pending_teardown_age_seconds": oldest_failure_s,
+            "endpoints_unpublished": len(self.unpublished.reasons),
+            "engine_up": int(self.reconcile.engine_is_up),
+            "reconcile_rounds": self.reconcile.rounds,
+            "reconcile_last_round_timestamp_seconds": self.reconcile.last_round or 0.0,
+            "state_size_bytes": sum(_sizes(self.state_dir)),
+            "state_damaged_copies": len(self.store.damaged_copies()),
+            "pending_releases": pending_releases,
+            "log_lines_dropped": self.log_output.dropped if self.log_output else 0,
+        }
+        labelled: Mapping[str, Values] = {
+            "endpoints": Counter((configurations.get(one.network_id) or "", one.phase.value) for one in endpoints),
+            "ipam_addresses": {
+                (one.name, str(found.subnet)): found.size for one in lists for found in find_ranges(one)
+            },
+            "ipam_reserved_addresses": {(one.name,): _count_reserved(one) for one in lists if _has_host_local(one)},
+            "docker_addresses": Counter((one.section, subnets.get(one.pool, ""), one.phase.value) for one in addresses),
+            "direct_address_info": {
+                (configurations.get(one.network_id) or "", address): 1
+                for one in endpoints
+                for address in _unknown_to_docker(one)
+            },
+        }
+        return render_metrics(counts, {**labelled, **{name: {(): value} for name, value in single.items()}})
 
 
 def _unknown_to_docker(record: EndpointRecord) -> Iterator[str]:
@@ -173,3 +184,56 @@ def _is_address(name: str) -> bool:
     except ValueError:  # `lock`, `last_reserved_ip.0`
         return False
     return True
+
+
+@asynccontextmanager
+async def answering_scrapes(
+    sock: socket.socket | None, give_metrics: Callable[[], Awaitable[bytes]]
+) -> AsyncIterator[None]:
+    """Answer scrapes on a listening socket during the block; do nothing without one."""
+    if sock is None:
+        yield
+        return
+    open_now: set[asyncio.StreamWriter] = set()
+    without_request: dict[asyncio.StreamWriter, None] = {}  # the oldest first
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        open_now.add(writer)
+        without_request[writer] = None
+        if len(open_now) > _AT_ONCE:
+            oldest = next(iter(without_request))
+            oldest.transport.abort()
+            open_now.discard(oldest)
+            del without_request[oldest]
+            if oldest is writer:
+                return
+        try:
+            with suppress(OSError, TimeoutError, EOFError, asyncio.LimitOverrunError):
+                async with asyncio.timeout(_LIMIT_S):
+                    head = await reader.readuntil(b"\r\n\r\n")
+                    without_request.pop(writer, None)
+                    writer.write(await _answer(head, give_metrics))
+                    await writer.drain()
+                    writer.close()
+                    await writer.wait_closed()
+        finally:
+            open_now.discard(writer)
+            without_request.pop(writer, None)
+            writer.transport.abort()
+
+    server = await asyncio.start_server(serve, sock=sock, limit=_LONGEST, backlog=_AT_ONCE)
+    try:
+        yield
+    finally:
+        server.close()
+        for writer in tuple(open_now):
+            writer.transport.abort()
+
+
+async def _answer(head: bytes, give_metrics: Callable[[], Awaitable[bytes]]) -> bytes:
+    method, target, *_ = (*head.split(b" ", 2), b"")
+    if (method, target.partition(b"?")[0]) != (b"GET", b"/metrics"):
+        return b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+    body = await give_metrics()
+    fields = f"Content-Type: {CONTENT_TYPE}\r\nContent-Length: {len(body)}\r\nConnection: close"
+    return f"HTTP/1.1 200 OK\r\n{fields}\r\n\r\n".encode() + body
