@@ -137,7 +137,7 @@ class Metrics:
         labelled: Mapping[str, Values] = {
             "endpoints": Counter((configurations.get(one.network_id) or "", one.phase.value) for one in endpoints),
             "ipam_addresses": {
-                (one.name, str(found.subnet)): found.size for one in lists for found in find_ranges(one)
+                (network.name, str(part.subnet)): part.size for network in lists for part in find_ranges(network)
             },
             "ipam_reserved_addresses": {(one.name,): _count_reserved(one) for one in lists if _has_host_local(one)},
             "docker_addresses": Counter((one.section, subnets.get(one.pool, ""), one.phase.value) for one in addresses),
