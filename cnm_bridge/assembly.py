@@ -65,8 +65,8 @@ from cnm_bridge.server.admin.endpoints import EndpointDocuments
 from cnm_bridge.server.admin.http import Request, answering_admin
 from cnm_bridge.server.admin.metrics import Metrics, answering_scrapes
 from cnm_bridge.server.admin.requests import Actions, admin_requests, settings_request
-from cnm_bridge.server.api import CallsUnderWay, Method, ipam_driver, network_driver
-from cnm_bridge.server.server import answering
+from cnm_bridge.server.methods import ipam_driver, network_driver
+from cnm_bridge.server.rpc import CallsUnderWay, Method, answering
 from cnm_bridge.system.engine import Engine
 from cnm_bridge.system.journal import Journal
 from cnm_bridge.system.kernel import HostPorts, Kernel
@@ -190,7 +190,7 @@ class Daemon:
     metrics: Metrics
 
     def answering(self, sock: socket.socket) -> AbstractAsyncContextManager[None]:
-        """Answer the calls on a listening socket while the block runs; see `cnm_bridge.server.server`."""
+        """Answer the calls on a listening socket while the block runs; see `cnm_bridge.server.rpc`."""
         return answering(
             sock,
             self.methods,

@@ -16,7 +16,7 @@ BridgeError
 `AddressClaimed` is an error of a plugin's DEL, so it is a `CniError`.
 
 The errors of lower layers (`CniError`, `StateError`, `KernelError`) are not wrapped, so that an operator reads the
-plugin's own message. Only `cnm_bridge.server.api.rpc` turns errors into replies to Docker.
+plugin's own message. Only `cnm_bridge.server.rpc` turns errors into replies to Docker.
 """
 
 from collections.abc import Iterable, Mapping

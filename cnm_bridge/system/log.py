@@ -2,7 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Structured logs on stderr: an event name and fields, as JSON or as text for a terminal.
 
-`cnm_bridge.server.api.rpc` binds the fields of a call (`rpc`, `network_id`, `endpoint_id`) to structlog's context
+`cnm_bridge.server.rpc` binds the fields of a call (`rpc`, `network_id`, `endpoint_id`) to structlog's context
 variables, `traced` the field `trace_id`. If stderr leads to the journal, each line begins with its priority
 (sd-daemon(3)), so that `journalctl -p warning` shows what it should.
 

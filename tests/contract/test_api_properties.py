@@ -20,7 +20,7 @@ from cni_bridge_state import NetworkId, NetworkRecord
 from cni_bridge_state.store import Store
 from cnm_bridge.assembly import assemble
 from cnm_bridge.core.settings import Settings
-from cnm_bridge.server.api import Method
+from cnm_bridge.server.rpc import Method
 from tests.contract.from_schema import ANY, almost_fitting, fitting
 from tests.contract.serving import Served, serving
 

@@ -13,7 +13,7 @@ from cni_bridge_spec import JsonObject, load_validator
 from cni_bridge_state.store import Store
 from cnm_bridge.assembly import assemble
 from cnm_bridge.core.settings import Scope, Settings
-from cnm_bridge.server.api import Method
+from cnm_bridge.server.rpc import Method
 
 NETWORK, ENDPOINT = "a1" * 32, "e2" * 32
 DOCKERD = json.loads(Path(__file__).with_name("dockerd.json").read_text("utf-8"))

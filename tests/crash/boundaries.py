@@ -23,7 +23,8 @@ from cni_bridge_state.db import Database
 from cni_invoker import Limits
 from cni_invoker.execution import executor, process
 from cni_invoker.execution.process import Ended
-from cnm_bridge.server.api import CallsUnderWay, Method, rpc
+from cnm_bridge.server import rpc
+from cnm_bridge.server.rpc import CallsUnderWay, Method
 from cnm_bridge.system.kernel import netns, pin
 from cnm_bridge.system.kernel.netlink.socket import Message, Netlink, Wanted
 

@@ -39,7 +39,7 @@ from cnm_bridge.driver.endpoints.after_join import JoinedEndpoints
 from cnm_bridge.driver.endpoints.service import EndpointService
 from cnm_bridge.driver.ipam.service import IpamService
 from cnm_bridge.driver.networks.service import NetworkService
-from cnm_bridge.server.api.rpc import Answer, Method
+from cnm_bridge.server.rpc import Answer, Method
 from cnm_bridge.system.kernel import Kernel
 from cnm_bridge.system.known_version import KnownVersion
 

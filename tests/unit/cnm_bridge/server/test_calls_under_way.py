@@ -6,14 +6,14 @@ import math
 
 import pytest
 
-from cnm_bridge.server.api import CallsUnderWay
+from cnm_bridge.server.rpc import CallsUnderWay
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The current time, as the only element of a list."""
     now = [100.0]
-    monkeypatch.setattr("cnm_bridge.server.api.calls_under_way.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("cnm_bridge.server.rpc.time.monotonic", lambda: now[0])
     return now
 
 

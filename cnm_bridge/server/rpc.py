@@ -10,11 +10,16 @@ What dockerd's client (moby `pkg/plugins/client.go`) does determines how this se
   because the first one may have been executed.
 * A server that closes an idle connection causes such an error; hence every reply has `Connection: close`.
 * A call whose body has arrived runs to completion, even if the client disconnects.
+* A lost call is repeated with an empty body, so at a stop every accepted connection is answered. Other connections stay
+  in the socket's queue; if systemd owns the socket, the next daemon accepts them.
 """
 
 import asyncio
+import math
+import socket
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypeVar
@@ -36,7 +41,8 @@ from cni_bridge_state import StateError
 from cni_invoker import CniError
 from cnm_bridge.core.errors import BadRequest, BridgeError, next_step
 from cnm_bridge.core.link_state import KernelError
-from cnm_bridge.server.api.calls_under_way import CallsUnderWay
+from cnm_bridge.driver.teardown.queue import TeardownQueue
+from cnm_bridge.server.listening import accepting, running
 from cnm_bridge.system.journal import Journal
 from cnm_bridge.system.log import traced
 from cnm_bridge.system.sockets import find_peer
@@ -56,7 +62,53 @@ _READ_LIMIT_S: Final = 10.0
 
 _ERROR_CHARACTERS: Final = 8192
 
+_LAST: Final = 2
+"""Number of endpoints whose last call is remembered: for any endpoint, one of the two belongs to a different one."""
+
+_ARRIVAL_S: Final = 1.0
+"""Time limit for the requests of open connections at the end; dockerd sends its request when it connects."""
+_LOOK_S: Final = 0.01
+
 _EXPECTED: Final = (BridgeError, CniError, KernelError, StateError, JsonError)
+
+
+class CallsUnderWay:
+    """The calls that have begun and not ended, and the time since the last one."""
+
+    def __init__(self) -> None:
+        self._calls: dict[object, tuple[str, str | None]] = {}
+        self._ended: dict[str | None, float] = {}
+
+    @contextmanager
+    def counted(self, call: str, endpoint_id: str | None) -> Iterator[None]:
+        """Track a call while the block runs.
+
+        Args:
+            call: A description for the log.
+            endpoint_id: The endpoint of the call; None for calls about networks.
+        """
+        token = object()
+        self._calls[token] = (call, endpoint_id)
+        try:
+            yield
+        finally:
+            del self._calls[token]
+            self._ended.pop(endpoint_id, None)
+            self._ended[endpoint_id] = time.monotonic()
+            if len(self._ended) > _LAST:
+                del self._ended[next(iter(self._ended))]
+
+    def quiet_s(self, besides: str) -> float:
+        """Return the seconds since the last call, ignoring those for one endpoint; 0 while a call is running."""
+        if any(endpoint_id != besides for _, endpoint_id in self._calls.values()):
+            return 0.0
+        ended = [ended for endpoint_id, ended in self._ended.items() if endpoint_id != besides]
+        return time.monotonic() - max(ended, default=-math.inf)
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        """Descriptions of the running calls."""
+        return tuple(call for call, _ in self._calls.values())
 
 
 Answer = Callable[[JsonObject, int | None], Awaitable[JsonObject | bytes]]
@@ -214,3 +266,34 @@ def _respond(reply: JsonObject | bytes, status: int = 200) -> web.Response:
     response = web.Response(body=body, status=status, content_type="application/json")
     response.force_close()
     return response
+
+
+@asynccontextmanager
+async def answering(
+    sock: socket.socket,
+    methods: Iterable[Method],
+    *,
+    calls: CallsUnderWay,
+    teardowns: TeardownQueue,
+    journal: Journal,
+    drain_timeout_s: float,
+    on_hidden: Callable[[], None],
+) -> AsyncIterator[None]:
+    """Answer calls on a listening socket; at the end accept no new ones and complete running calls and teardowns.
+
+    Calls and teardowns that take longer than `drain_timeout_s` are logged and cancelled; the next start completes them.
+    `on_hidden` is called as by `make_app`.
+    """
+    async with running(make_app(methods, calls, journal, on_hidden=on_hidden), cancels=False) as server:
+        async with accepting(sock, server):
+            yield
+        with suppress(TimeoutError):
+            now = asyncio.get_running_loop().time
+            arrived = now() + _ARRIVAL_S
+            async with asyncio.timeout(drain_timeout_s):
+                # Each answer closes its connection: one that is open has a call under way, or no request yet.
+                while calls.all or teardowns.requested_ids or (server.connections and now() < arrived):
+                    await teardowns.wait_tried(teardowns.requested_ids)
+                    await asyncio.sleep(_LOOK_S)
+        if calls.all or teardowns.requested_ids:
+            log.warning("daemon.cut_off", calls=calls.all, teardowns=sorted(teardowns.requested_ids))

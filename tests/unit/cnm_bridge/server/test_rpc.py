@@ -20,7 +20,7 @@ from cni_bridge_spec import JsonObject, JsonValue
 from cni_bridge_state import RecordNotFound
 from cni_invoker.errors import BadConfiguration
 from cnm_bridge.core.errors import Refused
-from cnm_bridge.server.api import MAX_BODY_BYTES, CallsUnderWay, Method, make_app
+from cnm_bridge.server.rpc import MAX_BODY_BYTES, CallsUnderWay, Method, make_app
 
 NETWORK, ENDPOINT = "a1" * 32, "b2" * 32
 BODY = {"NetworkID": NETWORK}
