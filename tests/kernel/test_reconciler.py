@@ -227,7 +227,7 @@ async def test_a_new_network_of_another_process(store: Store, engine: FakeEngine
 
 
 async def test_an_endpoint_without_a_record(store: Store, engine: FakeEngine, daemon: Daemon, tmp_path: Path) -> None:
-    """It is rebuilt when the engine names its sandbox."""
+    """It is rebuilt when the engine names its sandbox; that it does not is logged once."""
     (tmp_path / "net.d").mkdir()
     content = {"cniVersion": "1.0.0", "name": "lan", "plugins": [{"type": "bridge"}]}
     (tmp_path / "net.d" / "lan.conflist").write_text(json.dumps(content))
@@ -238,7 +238,10 @@ async def test_an_endpoint_without_a_record(store: Store, engine: FakeEngine, da
     found = EndpointId(token_hex(32))
     engine.networks[NETWORK] = network(NETWORK, found)
     async with engine.running():
-        await daemon.recovery.reconciler.once()
+        with structlog.testing.capture_logs() as logged:
+            for _ in range(2):
+                await daemon.recovery.reconciler.once()
+        assert [line["event"] for line in logged].count("endpoint.not_rebuilt") == 1
         assert store.find_endpoint(found) is None
         engine.sandboxes[found] = "/nowhere/netns/1"
         await daemon.recovery.reconciler.once()

@@ -31,11 +31,10 @@ PORT: JsonObject = {"Proto": 6, "IP": "", "Port": 80, "HostIP": "", "HostPort": 
     ("name", "phase"),
     [("DeleteEndpoint", Phase.DELETING), ("Leave", Phase.READY), ("RevokeExternalConnectivity", Phase.JOINED)],
 )
-async def test_a_hanging_publisher_is_killed(tmp_path: Path, name: str, phase: Phase) -> None:
+async def test_a_hanging_publisher_is_killed(store: Store, tmp_path: Path, name: str, phase: Phase) -> None:
     """The call succeeds; the call that waited for the ports is answered with the reason why none is published."""
     plugins = FakePlugins(tmp_path / "bin")
     plugins.install("publisher", DEL={"wait_for": str(tmp_path / "never")})
-    store = Store.open(tmp_path / "state")
     settings = Settings(
         state_dir=tmp_path / "state",
         run_dir=tmp_path / "run",
@@ -60,4 +59,3 @@ async def test_a_hanging_publisher_is_killed(tmp_path: Path, name: str, phase: P
     record = store.find_endpoint(RECORD.id)
     assert record is not None
     assert record.phase is phase
-    store.close()

@@ -14,9 +14,8 @@ from cnm_bridge.core.wire.network_driver import ProgramExternalConnectivity
 from tests.records import endpoint
 
 
-async def test_nothing_is_kept_of_a_removed_endpoint(tmp_path: Path) -> None:
+async def test_nothing_is_kept_of_a_removed_endpoint(store: Store, tmp_path: Path) -> None:
     """This also holds if neither Leave nor DeleteEndpoint came before its teardown, as after a crash of dockerd."""
-    store = Store.open(tmp_path / "state")
     directories = Settings(state_dir=tmp_path / "state", run_dir=tmp_path / "run", docker_host=f"unix://{tmp_path}/no")
     endpoints = assemble(directories, store).endpoints
     joined = endpoint(
@@ -32,4 +31,3 @@ async def test_nothing_is_kept_of_a_removed_endpoint(tmp_path: Path) -> None:
     await store.put_endpoint(replace(joined, phase=Phase.DELETING))
     await store.remove_endpoint(joined.id)
     assert (len(claims.of(joined.id)), len(reasons)) == (0, 0)
-    store.close()

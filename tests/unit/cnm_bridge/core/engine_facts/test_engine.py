@@ -44,9 +44,8 @@ def test_a_version_without_numbers(text: str) -> None:
 
 
 @pytest.mark.parametrize("is_there", [True, False])
-async def test_the_first_look_is_awaited(tmp_path: Path, *, is_there: bool) -> None:
+async def test_the_first_look_is_awaited(store: Store, *, is_there: bool) -> None:
     """A call that comes before it waits: not to have looked does not mean that the engine boots."""
-    store = Store.open(tmp_path)
     known = KnownVersion(store)
     async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
         waiting = tasks.create_task(known.wait_looked())
@@ -57,12 +56,10 @@ async def test_the_first_look_is_awaited(tmp_path: Path, *, is_there: bool) -> N
         else:
             known.lose()
     assert known.is_up is is_there
-    store.close()
 
 
-async def test_an_engine_that_boots_is_not_awaited(tmp_path: Path) -> None:
+async def test_an_engine_that_boots_is_not_awaited(store: Store) -> None:
     """It does not answer before it has started the containers that wait for this. Later calls do not wait at all."""
-    store = Store.open(tmp_path)
     known = KnownVersion(store)
     async with asyncio.timeout(30):
         await known.wait_looked()
@@ -70,13 +67,11 @@ async def test_an_engine_that_boots_is_not_awaited(tmp_path: Path) -> None:
     with pytest.raises(StopIteration):  # it has ended without a pause
         again.send(None)
     assert not known.is_up
-    store.close()
 
 
-async def test_an_engine_that_neither_answers_nor_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_engine_that_neither_answers_nor_refuses(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Right after the start nothing is known of it; some time later it does not answer."""
     monkeypatch.setattr(known_version, "_GIVEN_UP_AFTER_S", 0.01)
-    store = Store.open(tmp_path)
     known = KnownVersion(store)
     assert not known.was_asked
     await known.give_up()
@@ -84,7 +79,6 @@ async def test_an_engine_that_neither_answers_nor_refuses(tmp_path: Path, monkey
     known.note(EngineVersion(28, 5))
     await known.give_up()
     assert known.is_up
-    store.close()
 
 
 async def test_a_version_is_known_after_a_restart(tmp_path: Path) -> None:

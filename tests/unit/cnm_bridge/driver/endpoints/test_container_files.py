@@ -3,7 +3,6 @@
 """When the files of a container are edited, and what is logged."""
 
 import asyncio
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -38,14 +37,6 @@ class FoundProcess(Kernel):
         self.asked.set()
         await self.answers.wait()
         return self.found
-
-
-@pytest.fixture(name="store")
-def make_store(tmp_path: Path) -> Iterator[Store]:
-    """Make an empty store."""
-    store = Store.open(tmp_path / "state")
-    yield store
-    store.close()
 
 
 @pytest.fixture(name="kernel")

@@ -30,14 +30,6 @@ from tests.unit.cnm_bridge.core.planning.port_requests import mapping, request
 ONE, TWO = EndpointId("1" * 64), EndpointId("2" * 64)
 
 
-@pytest.fixture(name="store")
-def make_store(tmp_path: Path) -> Iterator[Store]:
-    """An empty store."""
-    store = Store.open(tmp_path / "state")
-    yield store
-    store.close()
-
-
 async def put(store: Store, endpoint_id: EndpointId, *ports: int, sandbox: str) -> EndpointRecord:
     """Store an endpoint that has published ports."""
     capability_args: JsonObject = {CAPABILITY: [mapping(port).to_json() for port in ports]}
@@ -221,15 +213,6 @@ async def test_the_previous_ports_stay_published_if_the_record_cannot_be_written
         await scene.port_publisher.publish(record, [request(82)])
     assert scene.ports_given() == [("DEL", []), ("ADD", [80])]
     assert list(scene.claims.of(ONE)) == [mapping(80)]
-
-
-async def test_no_port_is_published_if_the_first_record_cannot_be_written(scene: Scene) -> None:
-    """No claim remains."""
-    record = await scene.put(ONE)
-    with no_space(), pytest.raises(StateUnusable):
-        await scene.port_publisher.publish(record, [request(80)])
-    assert scene.ports_given() == []
-    assert list(scene.claims.of(ONE)) == []
 
 
 async def test_one_of_two_concurrent_requests_for_the_same_ports_succeeds(

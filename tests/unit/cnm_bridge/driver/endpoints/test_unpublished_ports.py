@@ -39,13 +39,10 @@ BLUE: JsonValue = {
 RECORD = replace(endpoint(ENDPOINT, Phase.PENDING), network_id=REQUEST.network_id)
 
 
-@pytest.fixture(name="store")
-async def make_store(tmp_path: Path) -> AsyncIterator[Store]:
-    """A store that contains the endpoint."""
-    store = Store.open(tmp_path / "state")
+@pytest.fixture(autouse=True)
+async def fill_store(store: Store) -> None:
+    """Store the endpoint."""
     await store.put_endpoint(RECORD)
-    yield store
-    store.close()
 
 
 @asynccontextmanager
@@ -80,24 +77,6 @@ async def engine(
         yield Unpublished(store, Engine(f"unix://{path}", timeout_s=3600), KERNEL)
     finally:
         await runner.cleanup()
-
-
-async def test_ports_of_the_only_network_are_an_error(store: Store, tmp_path: Path) -> None:
-    """The error reaches the user, and no reason is recorded."""
-    async with engine(store, tmp_path / "s", ["blue"]) as unpublished:
-        with pytest.raises(CannotPublish):
-            await unpublished.accept(REQUEST, ERROR)
-        assert unpublished.reasons == {}
-
-
-async def test_ports_of_one_of_several_networks_are_a_reason(store: Store, tmp_path: Path) -> None:
-    """The reason is recorded until the endpoint has published ports or is removed."""
-    async with engine(store, tmp_path / "s", ["blue", "red"]) as unpublished:
-        await unpublished.accept(REQUEST, ERROR)
-        assert unpublished.reasons == {ENDPOINT: "ports cannot be published"}
-        unpublished.forget(ENDPOINT)
-        unpublished.forget(ENDPOINT)
-        assert unpublished.reasons == {}
 
 
 async def test_an_unknown_container_starts(store: Store, tmp_path: Path) -> None:

@@ -4,7 +4,6 @@
 
 import asyncio
 from collections.abc import Callable
-from pathlib import Path
 from typing import cast
 
 import pytest
@@ -49,9 +48,8 @@ class Plugins:
 
 
 @pytest.mark.parametrize("count", [1, 2])
-async def test_a_call_waits_for_the_next_attempt(tmp_path: Path, count: int) -> None:
+async def test_a_call_waits_for_the_next_attempt(store: Store, count: int) -> None:
     """After a failed attempt the address is free when the call goes on, if the plugin works again."""
-    store = Store.open(tmp_path)
     await store.ipam.put_address(PENDING)
     plugins = Plugins(KernelError("make", "a namespace", "no space"))
     teardowns = cast("TeardownQueue", None)  # no endpoint has the address
@@ -64,4 +62,3 @@ async def test_a_call_waits_for_the_next_attempt(tmp_path: Path, count: int) -> 
         assert plugins.deleted == [PENDING.id]
         assert not releases.all
         running.cancel()
-    store.close()

@@ -3,6 +3,7 @@
 """Requests for an address of a pool whose addresses are all assigned, while some are being released."""
 
 import asyncio
+import itertools
 import json
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
@@ -23,7 +24,7 @@ from cnm_bridge.driver.ipam import service as requests
 from cnm_bridge.driver.ipam.plugin_runs import PluginRuns
 from cnm_bridge.driver.ipam.releases import Releases
 from cnm_bridge.driver.ipam.sections import Sections
-from cnm_bridge.driver.ipam.service import IpamService
+from cnm_bridge.driver.ipam.service import IpamService, RepeatedRequests
 from cnm_bridge.driver.teardown.queue import TeardownQueue
 from cnm_bridge.system.scheduling import KeyedLocks
 
@@ -215,3 +216,21 @@ async def test_an_add_that_was_stopped(service: IpamService, plugins: Plugins, m
 async def release(service: IpamService, address: IPv4Address) -> None:
     """Release an address as Docker does, which does not wait for the plugin."""
     await service.release_address(ReleaseAddress(pool=POOL, address=address))
+
+
+def test_a_loop_is_noticed_and_then_counted_anew() -> None:
+    """The eighth equal request within two seconds is one of a loop; the user may try again at once."""
+    repeated = RepeatedRequests(clock=itertools.count(0, 0.1).__next__)
+    assert [repeated.is_endless("lan") for _ in range(9)] == [False] * 7 + [True, False]
+
+
+def test_other_requests_do_not_count() -> None:
+    """Each section and subnet is counted on its own."""
+    repeated = RepeatedRequests(clock=itertools.count(0, 0.1).__next__)
+    assert not any(repeated.is_endless(name) for _ in range(7) for name in ("lan", "wan"))
+
+
+def test_slow_requests_do_not_count() -> None:
+    """A script that makes many networks of one section is slower than a loop."""
+    repeated = RepeatedRequests(clock=itertools.count(0, 0.3).__next__)
+    assert not any(repeated.is_endless("lan") for _ in range(30))

@@ -15,7 +15,7 @@ from tests.plugins import FakePlugins
 
 
 @pytest.mark.parametrize("guarded", ["lan", "other"])
-async def test_leftovers_of_a_guarded_network(tmp_path: Path, guarded: str) -> None:
+async def test_leftovers_of_a_guarded_network(store: Store, tmp_path: Path, guarded: str) -> None:
     """If a network of the list is guarded by its options, `egress` runs DEL as well."""
     plugins = FakePlugins(tmp_path / "bin")
     for plugin in ("bridge", "egress"):
@@ -32,13 +32,11 @@ async def test_leftovers_of_a_guarded_network(tmp_path: Path, guarded: str) -> N
         cni_conf_dirs=(conf,),
         cni_bin_dirs=(plugins.directory,),
     )
-    store = Store.open(settings.state_dir)
     for number, options in enumerate(({}, {"cni.egress.allow": "a.example"})):
         network = NetworkRecord(
             id=NetworkId(f"{number:064x}"), configuration=guarded, name="agents", internal=True, options=options
         )
         await store.put_network(network)
     found = await assemble(settings, store).networks.lists.find_named("lan")
-    store.close()
     expected = ["bridge", "egress"] if guarded == "lan" else ["bridge"]
     assert [plugin.type for plugin in found.plugins] == expected

@@ -3,10 +3,9 @@
 """Networks without `-o cni.network` get their name from the engine, once, in the background."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -37,14 +36,6 @@ class Names(Engine):
         if isinstance(answer, Exception):
             raise answer
         return answer
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    """An empty store."""
-    store = Store.open(tmp_path)
-    yield store
-    store.close()
 
 
 @asynccontextmanager

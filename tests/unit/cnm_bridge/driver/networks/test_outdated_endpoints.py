@@ -19,9 +19,8 @@ def document(*types: str) -> JsonObject:
     return {"cniVersion": "1.0.0", "name": "lan", "plugins": [{"type": one} for one in types]}
 
 
-async def test_changes_of_a_list_in_use(tmp_path: Path) -> None:
+async def test_changes_of_a_list_in_use(store: Store, tmp_path: Path) -> None:
     """A list that is removed has changed, too; restoring the old content ends it."""
-    store = Store.open(tmp_path / "state")
     (tmp_path / "conf").mkdir()
     file = tmp_path / "conf/lan.conflist"
     outdated = OutdatedEndpoints(store, ConfigurationDirectories(tmp_path / "conf"))
@@ -33,4 +32,3 @@ async def test_changes_of_a_list_in_use(tmp_path: Path) -> None:
     file.unlink()
     assert await outdated.count() == {NETWORK: 1}
     assert await outdated.names() == ()
-    store.close()

@@ -19,14 +19,11 @@ WEB, UNKNOWN = EndpointId("77" * 32), EndpointId("99" * 32)
 BLUE, OTHER = NetworkId("6f" * 32), NetworkId("71" * 32)
 
 
-@pytest.fixture(name="store")
-async def make_store(tmp_path: Path) -> AsyncIterator[Store]:
-    """A store with a network that has a name, and the endpoint of a container."""
-    store = Store.open(tmp_path / "state")
+@pytest.fixture(autouse=True)
+async def fill_store(store: Store) -> None:
+    """Store a network that has a name, and the endpoint of a container."""
     await store.put_network(NetworkRecord(id=BLUE, configuration="blue", name="blue", internal=False, options={}))
     await store.put_endpoint(replace(endpoint(WEB, Phase.PENDING), network_id=BLUE))
-    yield store
-    store.close()
 
 
 @pytest.fixture(name="engine")

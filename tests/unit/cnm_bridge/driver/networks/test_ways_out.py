@@ -5,7 +5,7 @@
 import asyncio
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, cast
@@ -131,14 +131,6 @@ class Processes:
         return None if str(sandbox) == EMPTY else SandboxProcess(pid=1, started=2, cgroup=f"0::/docker/{CONTAINER}\n")
 
 
-@pytest.fixture(name="store")
-def make_store(tmp_path: Path) -> Iterator[Store]:
-    """Make an empty store."""
-    store = Store.open(tmp_path / "state")
-    yield store
-    store.close()
-
-
 @pytest.fixture(name="engine")
 def make_engine(tmp_path: Path) -> Known:
     """Make the engine."""
@@ -177,11 +169,6 @@ def unguarded() -> EndpointRecord:
     return replace(endpoint(OTHER), network_id=LAN, sandbox_key=SANDBOX)
 
 
-async def test_a_single_network(ways_out: WaysOut) -> None:
-    """It is no way out."""
-    await ways_out.refuse(guarded())
-
-
 @pytest.mark.parametrize("order", [("open", "last"), ("last", "open")])
 async def test_an_open_network_of_another_driver(ways_out: WaysOut, engine: Known, order: tuple[str, str]) -> None:
     """It is refused by name; before the first start the engine shows no ID of it. Internal networks are not named."""
@@ -189,27 +176,6 @@ async def test_an_open_network_of_another_driver(ways_out: WaysOut, engine: Know
         engine.add(name, name * 9, internal=name == "last")
     with pytest.raises(Refused, match=r"and on open, which is neither guarded nor internal"):
         await ways_out.refuse(guarded())
-
-
-async def test_our_own_networks(store: Store, ways_out: WaysOut, engine: Known) -> None:
-    """One without `egress` is open, and another guarded one is not, also before the container joins it."""
-    await keep(store, NetworkId("d" * 64), "guarded")
-    engine.add("guarded", "d" * 64)
-    await ways_out.refuse(guarded())
-    await keep(store, LAN, "lan")
-    engine.add("lan", LAN)
-    with pytest.raises(Refused, match="and on lan, which"):
-        await ways_out.refuse(guarded())
-
-
-async def test_either_order(store: Store, ways_out: WaysOut) -> None:
-    """The open network of ours is refused as well, if the container is guarded already."""
-    await keep(store, AGENTS, "agents")
-    await put(store, guarded())
-    with pytest.raises(Refused, match="guarded network agents and on lan"):
-        await ways_out.refuse(unguarded())
-    await ways_out.refuse(replace(unguarded(), internal=True))
-    await ways_out.refuse(replace(unguarded(), sandbox_key="/run/docker/netns/2"))
 
 
 async def test_a_network_that_allows_it(store: Store, ways_out: WaysOut, engine: Known) -> None:
@@ -350,24 +316,6 @@ async def test_an_engine_that_does_not_list_the_endpoint(ways_out: WaysOut, engi
     engine.networks["agents"] = replace(engine.networks["agents"], endpoints={})
     with pytest.raises(Refused, match=f"lists no container with the endpoint {ID}, so"):
         await ways_out.refuse(guarded())
-
-
-async def test_a_network_that_is_connected_later(store: Store, ways_out: WaysOut, engine: Known) -> None:
-    """It is logged once, and shown until it has gone, or the endpoint has."""
-    await put(store, guarded())
-    engine.add("open", "o" * 64)
-    with structlog.testing.capture_logs() as logged:
-        for _ in range(2):
-            await ways_out.look()
-    assert [(line["event"], line["networks"]) for line in logged] == [("endpoint.way_out", ("open",))]
-    assert ways_out.found == {ID: ("open",)}
-    engine.failure = EngineSilent("it does not answer")
-    await ways_out.look()
-    assert ways_out.found == {ID: ("open",)}
-    engine.failure = None
-    del engine.networks["open"]
-    await ways_out.look()
-    assert ways_out.found == {}
 
 
 async def test_a_network_that_is_connected_later_and_closed(store: Store, ways_out: WaysOut, engine: Known) -> None:

@@ -3,7 +3,7 @@
 """Leases that a DHCP daemon does not keep are got again, and no network waits for the silent server of another."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -26,14 +26,6 @@ HANG_LIMIT_S: Final = 30.0
 """Ends a test that hangs. It measures nothing."""
 SILENT: Final = 5
 """More endpoints than leases of one network are got at once."""
-
-
-@pytest.fixture(name="store")
-def make_store(tmp_path: Path) -> Iterator[Store]:
-    """Make an empty store."""
-    store = Store.open(tmp_path / "state")
-    yield store
-    store.close()
 
 
 @pytest.fixture(autouse=True)

@@ -60,9 +60,8 @@ async def serving(path: Path, is_expected: asyncio.Event) -> AsyncIterator[Engin
 
 
 @pytest.mark.parametrize(("identity", "rounds"), [(None, 2), (ENGINE, 1)], ids=["unknown", "trusted"])
-async def test_a_network_is_made(tmp_path: Path, identity: str | None, rounds: int) -> None:
+async def test_a_network_is_made(store: Store, tmp_path: Path, identity: str | None, rounds: int) -> None:
     """While no engine is trusted it begins a round: if it is lost, as on a swarm's worker, nothing else does."""
-    store = Store.open(tmp_path / "state")
     if identity is not None:
         await store.put_engine_identity(identity)
     answered, connected, begun = asyncio.Event(), asyncio.Event(), list[str]()
@@ -80,5 +79,4 @@ async def test_a_network_is_made(tmp_path: Path, identity: str | None, rounds: i
             following = tasks.create_task(trusted.follow(begin, lambda _: connected.set()))
             await connected.wait()  # it comes after the network
             following.cancel()
-    store.close()
     assert len(begun) == rounds

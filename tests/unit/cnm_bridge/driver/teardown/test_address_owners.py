@@ -1,22 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Which endpoint owns the rules that a plugin finds by address alone."""
+"""Which endpoint owns the rules that a plugin finds by address alone, and who has a taken address."""
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from ipaddress import ip_address
+from ipaddress import IPv4Network, ip_address, ip_interface
 from pathlib import Path
+from typing import Final
 
 import pytest
 
 from cni_bridge_spec import JsonObject, get_objects, get_str
-from cni_bridge_state import EndpointId, EndpointRecord, Phase
+from cni_bridge_state import (
+    AddressId,
+    AddressPhase,
+    AddressPoolRecord,
+    AddressRecord,
+    AddressUse,
+    EndpointId,
+    EndpointRecord,
+    NetworkRecord,
+    Phase,
+    PoolId,
+    PoolRecord,
+    ReservationRecord,
+)
 from cni_bridge_state.store import Store
 from cni_invoker import NetworkConfigurationList
-from cnm_bridge.core.errors import AddressClaimed
-from cnm_bridge.driver.teardown.address_owners import AddressOwners
+from cnm_bridge.core.wire.network_driver import EndpointReference
+from cnm_bridge.driver.teardown.address_owners import AddressOwners, describe_holders
 from cnm_bridge.driver.teardown.pending import PendingTeardowns
-from tests.records import endpoint
+from tests.records import NETWORK, endpoint, put
 
 FIRST, SECOND = EndpointId("1" * 64), EndpointId("2" * 64)
 ADDRESS = "10.1.0.9"
@@ -39,23 +53,10 @@ def record_of(endpoint_id: EndpointId, phase: Phase, configuration: JsonObject) 
     return replace(endpoint(endpoint_id, phase, network=network, plugins=plugins), addresses=(ADDRESS,))
 
 
-@pytest.mark.parametrize("phase", [Phase.PENDING, Phase.READY, Phase.JOINED])
-async def test_an_endpoint_with_the_same_plugin_owns_the_rules(store: Store, phase: Phase) -> None:
-    """It needs the rules, and its own DEL will remove them."""
-    await store.put_found_endpoint(record_of(SECOND, phase, WALLED))
-    assert AddressOwners(store, PendingTeardowns()).find_owner(store.get_endpoint(FIRST), "firewall") == SECOND
-
-
 async def test_an_endpoint_without_the_plugin_owns_no_rules(store: Store) -> None:
     """It needs no rules, and its DEL would not remove them."""
     await store.put_found_endpoint(record_of(SECOND, Phase.JOINED, OPEN))
     assert AddressOwners(store, PendingTeardowns()).find_owner(store.get_endpoint(FIRST), "firewall") is None
-
-
-async def test_other_plugins_find_rules_by_container(store: Store) -> None:
-    """Their rules have one owner, whatever the address."""
-    await store.put_found_endpoint(record_of(SECOND, Phase.JOINED, WALLED))
-    assert AddressOwners(store, PendingTeardowns()).find_owner(store.get_endpoint(FIRST), "bridge") is None
 
 
 async def test_an_endpoint_whose_teardown_is_pending_owns_no_rules(store: Store) -> None:
@@ -69,36 +70,6 @@ async def test_an_endpoint_whose_teardown_is_pending_owns_no_rules(store: Store)
     owners.pending.remove(second)
     await store.put_endpoint(replace(store.get_endpoint(SECOND), phase=Phase.DELETING))
     assert owners.find_owner(first, "firewall") is None
-
-
-async def test_a_claimed_address_has_no_known_owner(store: Store) -> None:
-    """Whether the new endpoint will get the address is unknown: DEL waits, since the rules would otherwise remain."""
-    owners = AddressOwners(store, PendingTeardowns())
-    first = store.get_endpoint(FIRST)
-    with (
-        owners.claim(SECOND, [ip_address(ADDRESS)], NetworkConfigurationList.from_document(WALLED)),
-        pytest.raises(AddressClaimed, match=f"plugin firewall waits for container {SECOND}"),
-    ):
-        owners.find_owner(first, "firewall")
-    assert owners.find_owner(first, "firewall") is None
-
-
-async def test_the_end_of_a_claim_wakes_deferred_teardowns(store: Store) -> None:
-    """Their DEL can then run immediately; later claims wake none."""
-    owners = AddressOwners(store, PendingTeardowns())
-    pending = owners.pending.add(FIRST)
-    pending.attempts = 1
-    walled = NetworkConfigurationList.from_document(WALLED)
-    with owners.claim(SECOND, [ip_address(ADDRESS)], walled):
-        for _ in range(2):
-            with pytest.raises(AddressClaimed):
-                owners.find_owner(store.get_endpoint(FIRST), "firewall")
-        assert not pending.wake.is_set()
-    assert pending.wake.is_set()
-    pending.wake.clear()
-    with owners.claim(SECOND, [ip_address(ADDRESS)], walled):
-        pass
-    assert not pending.wake.is_set()
 
 
 async def test_unrelated_claims_are_ignored(store: Store) -> None:
@@ -121,3 +92,75 @@ async def test_a_claiming_endpoint_owns_the_rules_once_its_result_is_stored(stor
     with owners.claim(SECOND, [ip_address(ADDRESS)], NetworkConfigurationList.from_document(WALLED)):
         await store.put_found_endpoint(record_of(SECOND, Phase.PENDING, WALLED))
         assert owners.find_owner(store.get_endpoint(FIRST), "firewall") == SECOND
+
+
+WEB, OTHER = EndpointId("77" * 32), EndpointId("99" * 32)
+TEXT: Final = "10.1.2.3"
+TAKEN: Final = ip_address(TEXT)
+INPUT: Final = ReservationRecord(netns="/run/netns/1", configuration={}, args=(), capability_args={})
+
+
+def asking(endpoint_id: EndpointId) -> EndpointReference:
+    """Return the endpoint that asks for an address."""
+    return EndpointReference(network_id=NETWORK, endpoint_id=endpoint_id)
+
+
+def requested(name: str | None) -> AddressRecord:
+    """Return an address that Docker has requested for a container."""
+    return AddressRecord(
+        id=AddressId("6" * 64),
+        pool=PoolId("pool"),
+        section="lan",
+        phase=AddressPhase.PENDING,
+        use=AddressUse.ANY,
+        address=None,
+        name=name,
+        reservation=INPUT,
+        created_at=0,
+    )
+
+
+async def test_an_endpoint(store: Store) -> None:
+    """It is named by its ID, for which the answer to Docker has its container; on another network it is not one."""
+    await put(store, replace(endpoint(WEB, Phase.JOINED), addresses=(TEXT,)))
+    found = describe_holders(store, "lan", [TAKEN], asking(OTHER))
+    assert found.startswith(f"{TEXT} is in use by endpoint {WEB}: ")
+    assert "`cni-bridge ls`" in found
+    assert describe_holders(store, "lan", [TAKEN], asking(WEB)) == ""
+    assert describe_holders(store, "another", [TAKEN]) == ""
+    assert describe_holders(store, "lan", [ip_address("10.1.2.4")]) == ""
+    await store.put_endpoint(replace(store.get_endpoint(WEB), phase=Phase.DELETING))
+    assert describe_holders(store, "lan", [TAKEN]) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"), [("printer", "container printer"), (None, "another container or --aux-address (pool pool)")]
+)
+async def test_a_container_of_another_driver(store: Store, name: str | None, shown: str) -> None:
+    """It is known by its name, if the engine sent it."""
+    subnet = IPv4Network("10.1.2.0/24")
+    facts = {"sub_pool": None, "gateway": None, "engine": None}
+    await store.ipam.put_pool(AddressPoolRecord(id=PoolId("pool"), section="lan", subnet=subnet, created_at=0, **facts))
+    record = requested(name)
+    await store.ipam.put_address(record)
+    assert describe_holders(store, "lan", [TAKEN]) == ""
+    await store.ipam.put_address(replace(record, phase=AddressPhase.RESERVED, address=ip_interface(f"{TEXT}/24")))
+    found = describe_holders(store, "lan", [TAKEN])
+    assert found.startswith(f"{TEXT} is in use by {shown}: ")
+    assert "`docker network inspect`" in found
+
+
+async def test_the_address_that_docker_requested_for_the_endpoint(store: Store) -> None:
+    """On a network whose IPAM driver this is, with the section of its own list, no other container can have it."""
+    subnet = IPv4Network("10.1.2.0/24")
+    facts = {"sub_pool": None, "gateway": None, "engine": None}
+    await store.ipam.put_pool(AddressPoolRecord(id=PoolId("pool"), section="lan", subnet=subnet, created_at=0, **facts))
+    await store.ipam.put_address(requested("web"))
+    reserved = replace(requested("web"), phase=AddressPhase.RESERVED, address=ip_interface(f"{TEXT}/24"))
+    await store.ipam.put_address(reserved)
+    own, others = (PoolRecord(subnet=subnet, gateway=None, is_own=is_own) for is_own in (True, False))
+    network = NetworkRecord(id=NETWORK, configuration="lan", name="lan", internal=False, options={}, pools=(others,))
+    await store.put_network(network)
+    assert "in use by container web" in describe_holders(store, "lan", [TAKEN], asking(WEB))
+    await store.put_network(replace(network, pools=(own,)))
+    assert describe_holders(store, "lan", [TAKEN], asking(WEB)) == ""

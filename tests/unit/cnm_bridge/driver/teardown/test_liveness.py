@@ -2,12 +2,10 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """What a sandbox that cannot be read says about the endpoints in use."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import cast
 
-import pytest
 from structlog.testing import capture_logs
 
 from cni_bridge_state import Phase
@@ -37,14 +35,6 @@ class OneUnread:
             lost=frozenset(),
             inhabited=None,
         )
-
-
-@pytest.fixture(name="store")
-def open_store(tmp_path: Path) -> Iterator[Store]:
-    """An empty store."""
-    store = Store.open(tmp_path)
-    yield store
-    store.close()
 
 
 async def test_a_sandbox_that_cannot_be_read(store: Store) -> None:

@@ -93,28 +93,3 @@ async def test_teardowns_that_hang_on_one_network_leave_slots_to_others(preferre
         assert len(teardowns.running) == PLUGINS * (2 if preferred else 1)
         await teardowns.begin([other], "other")
         assert teardowns.running[-1] == other
-
-
-async def test_teardowns_that_hung_before_take_half_of_the_slots() -> None:
-    """However many they are, and even if a call waits for them, the other half is free for others."""
-    async with run_teardowns() as teardowns:
-        hung = teardowns_of(*range(100))
-        for pending in hung:
-            pending.has_hung = True
-        teardowns.slots.prefer(hung)
-        await teardowns.begin(hung)
-        assert len(teardowns.running) == PLUGINS // 2
-        others = teardowns_of(*range(100, 200))
-        await teardowns.begin(others)
-        assert teardowns.running[PLUGINS // 2 :] == others[: PLUGINS - PLUGINS // 2]
-
-
-async def test_a_preference_lasts_for_one_attempt() -> None:
-    """The next attempt of the same teardown waits like all others."""
-    async with run_teardowns() as teardowns:
-        first, *others = teardowns_of(*range(20))
-        teardowns.slots.prefer([first])
-        await teardowns.begin([first])
-        await teardowns.end(first)
-        await teardowns.begin([*others, first])
-        assert teardowns.running == [first, *others[:PLUGINS]]
