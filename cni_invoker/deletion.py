@@ -18,6 +18,7 @@ error is raised; only `force` forgets it.
 """
 
 from collections.abc import Awaitable, Callable, Collection
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from functools import partial
@@ -30,7 +31,7 @@ from cni_invoker.documents.request import Request, Requests
 from cni_invoker.documents.results import Result
 from cni_invoker.documents.versions import Verb, is_at_least
 from cni_invoker.errors import BadResult, ErrorCode, PluginError, PluginFailed
-from cni_invoker.execution.executor import Executor, Slot
+from cni_invoker.execution.executor import Executor
 from cni_invoker.messages import log_event
 
 _PREV_RESULT_SINCE: Final = "0.4.0"
@@ -92,14 +93,14 @@ class DeleteHooks:
             plugin receives no result and leaves them. Its exception ends the operation.
         restore: Awaited before a failed plugin is run once more. It puts back the link, which the plugin may have
             deleted and by which it finds the rest of its work (bridge, ptp: masquerading). Its exception is raised.
-        slot: Returns what is held during an execution, instead of one of the runtime's DEL slots.
+        in_slot: Whether an execution takes one of the runtime's DEL slots; False if the caller limits them.
         attachment_of: Called with the index of a plugin in the list. It returns the attachment that this plugin
             receives, for a list whose plugins did not all receive the same one at ADD.
     """
 
     is_needed: Callable[[str], Awaitable[bool]] | None = None
     restore: Callable[[], Awaitable[object]] | None = None
-    slot: Slot | None = None
+    in_slot: bool = True
     attachment_of: Callable[[int], Attachment] | None = None
 
 
@@ -163,7 +164,9 @@ async def _delete(
 
     request = make(prev_result)
     has_rules = prev_result is not None and request.plugin in RULES_BY_ADDRESS
-    await executor.run(request, hooks.slot, amend=without_needed_rules if has_rules else None)
+    await executor.run(
+        request, None if hooks.in_slot else nullcontext, amend=without_needed_rules if has_rules else None
+    )
 
 
 def result_for_delete(version: str, result: Result | None) -> Result | None:

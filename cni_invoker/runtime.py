@@ -7,7 +7,7 @@ what DEL will need (the list and the attachment) before ADD, and stores the resu
 
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -26,7 +26,7 @@ from cni_invoker.documents.request import Request, Requests
 from cni_invoker.documents.results import Result, parse_result
 from cni_invoker.documents.versions import Verb, VersionInfo, is_at_least, require_supported
 from cni_invoker.errors import CniError, GcFailed
-from cni_invoker.execution.executor import ExecutionObserver, Executor, Slot
+from cni_invoker.execution.executor import ExecutionObserver, Executor
 from cni_invoker.execution.first_iptables_use import FirstIptablesUse
 from cni_invoker.execution.in_process import Answer
 from cni_invoker.execution.limits import Limits
@@ -140,7 +140,7 @@ class Runtime:
         *,
         on_result: Callable[[Result], Awaitable[None]] | None = None,
         prev_result: Result | None = None,
-        slot: Slot | None = None,
+        in_slot: bool = True,
     ) -> Result:
         """Add a container to a network and return the last plugin's result (CNI SPEC "Adding an attachment").
 
@@ -153,8 +153,8 @@ class Runtime:
             on_result: Awaited with each plugin's result before the next plugin runs, so that the caller can store it:
                 after a failure or a crash, DEL needs the last one. An exception ends the ADD.
             prev_result: What the first plugin receives as `prevResult`, if earlier plugins of the list have run.
-            slot: Returns what is held during an execution instead of one of the runtime's slots, for a caller that
-                adds in the background.
+            in_slot: Whether an execution takes one of the runtime's slots; False for a caller that adds in the
+                background.
 
         Raises:
             PluginNotFound, VersionUnsupported, InvalidParameter, NetworkBusy: Nothing has been executed.
@@ -166,7 +166,7 @@ class Runtime:
         async with self._locks.hold(network.name, attachment.container_id, wait_s=self._limits.wait_s):
             result = prev_result
             for plugin in network.plugins:
-                result = await self._add(network, plugin, attachment, result, slot)
+                result = await self._add(network, plugin, attachment, result, in_slot=in_slot)
                 if on_result is not None:
                     await on_result(result)
         assert result is not None  # noqa: S101  # a list has at least one plugin
@@ -178,7 +178,8 @@ class Runtime:
         plugin: PluginConfiguration,
         attachment: Attachment,
         prev_result: Result | None,
-        slot: Slot | None,
+        *,
+        in_slot: bool,
     ) -> Result:
         received = None if prev_result is None else prev_result.converted(network.cni_version)
         request = self._requests.attachment(Verb.ADD, network, plugin, attachment, received)
@@ -187,7 +188,7 @@ class Runtime:
         async def turn() -> AsyncIterator[None]:
             async with (
                 self._first_iptables_use.serialize_first_add(plugin, attachment, received),
-                self._executor.slot_of(request) if slot is None else slot(),
+                self._executor.slot_of(request) if in_slot else nullcontext(),
             ):
                 yield
 

@@ -55,10 +55,9 @@ from cnm_bridge.driver.recovery.unfinished_teardowns import UnfinishedTeardowns
 from cnm_bridge.driver.teardown.address_owners import AddressOwners
 from cnm_bridge.driver.teardown.dead_endpoints import DeadEndpoints
 from cnm_bridge.driver.teardown.liveness import Liveness
-from cnm_bridge.driver.teardown.pending import PendingTeardowns
-from cnm_bridge.driver.teardown.queue import TeardownLoop, TeardownQueue
-from cnm_bridge.driver.teardown.slots import TeardownSlots
-from cnm_bridge.driver.teardown.teardown import CheckedTeardown, OrphanedPlugins, Teardown
+from cnm_bridge.driver.teardown.pending import PendingTeardowns, TeardownSlots
+from cnm_bridge.driver.teardown.queue import TeardownQueue
+from cnm_bridge.driver.teardown.teardown import OrphanedPlugins, Teardown
 from cnm_bridge.server.admin.checks import EndpointChecks
 from cnm_bridge.server.admin.documents import IpamDocuments, Status
 from cnm_bridge.server.admin.endpoints import EndpointDocuments
@@ -392,24 +391,22 @@ def _make_teardown(resources: Resources, attach: _Attach, quiet_s: Callable[[End
     pending = PendingTeardowns()
     owners = AddressOwners(store, pending)
     liveness = Liveness(store, kernel)
-    slots = TeardownSlots(resources.limits.executions)
-    teardown = Teardown(
-        store=store,
-        attachers=attach.attachers,
-        owners=owners,
-        slots=slots,
-        pending=pending,
-    )
     orphaned_plugins = OrphanedPlugins(resources.running_dir)
-    loop = TeardownLoop(
+    queue = TeardownQueue(
         store=store,
-        teardown=CheckedTeardown(store, attach.attachers, teardown, liveness, orphaned_plugins),
+        teardown=Teardown(
+            store=store,
+            attachers=attach.attachers,
+            owners=owners,
+            pending=pending,
+            liveness=liveness,
+            orphaned_plugins=orphaned_plugins,
+        ),
         pending=pending,
         locks=resources.locks,
-        slots=slots,
+        slots=TeardownSlots(resources.limits.executions),
         quiet_s=quiet_s,
     )
-    queue = TeardownQueue(store=store, loop=loop, pending=pending, locks=resources.locks, slots=slots)
     return _Teardown(
         queue=queue,
         owners=owners,

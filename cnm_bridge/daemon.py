@@ -136,7 +136,7 @@ def _log_state(store: Store) -> None:
 def _background(daemon: Daemon) -> Iterator[tuple[str, _Work]]:
     """Yield the background work, which runs until the daemon stops, with its names."""
     yield "network names", daemon.networks.name_resolver.run
-    yield "teardowns", daemon.teardown.queue.loop.run
+    yield "teardowns", daemon.teardown.queue.run
     yield "releases", daemon.ipam.releases.run
     yield "reconcile", daemon.recovery.reconciler.run
     yield "DHCP leases", daemon.recovery.lease_keeper.run

@@ -17,10 +17,9 @@ from cni_invoker.errors import PluginTimeout
 from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.driver.teardown.address_owners import AddressOwners
 from cnm_bridge.driver.teardown.liveness import Liveness
-from cnm_bridge.driver.teardown.pending import PendingTeardowns
-from cnm_bridge.driver.teardown.queue import TeardownLoop, TeardownQueue
-from cnm_bridge.driver.teardown.slots import TeardownSlots
-from cnm_bridge.driver.teardown.teardown import CheckedTeardown, OrphanedPlugins, Teardown
+from cnm_bridge.driver.teardown.pending import PendingTeardowns, TeardownSlots
+from cnm_bridge.driver.teardown.queue import TeardownQueue
+from cnm_bridge.driver.teardown.teardown import OrphanedPlugins, Teardown
 from cnm_bridge.system.kernel import Kernel
 from cnm_bridge.system.scheduling import KeyedLocks
 from tests.kernel.attachers import make_attachers
@@ -47,7 +46,7 @@ FIRST, SECOND = token_hex(32), token_hex(32)  # unique on this machine: the queu
 class Slow(Teardown):
     """A teardown that takes a while."""
 
-    async def __call__(self, record: EndpointRecord) -> None:
+    async def undo(self, record: EndpointRecord) -> None:
         """Wait a moment, then remove the record."""
         await asyncio.sleep(0.01)
         await self.store.put_endpoint(replace(record, phase=Phase.DELETING))
@@ -57,11 +56,11 @@ class Slow(Teardown):
 class Buggy(Slow):
     """A teardown with a bug."""
 
-    async def __call__(self, record: EndpointRecord) -> None:
+    async def undo(self, record: EndpointRecord) -> None:
         """Raise an unexpected exception for the first endpoint."""
         if record.id == FIRST:
             raise RuntimeError("a bug")
-        await super().__call__(record)
+        await super().undo(record)
 
 
 class Failing(Slow):
@@ -69,11 +68,11 @@ class Failing(Slow):
 
     is_failing = True
 
-    async def __call__(self, record: EndpointRecord) -> None:
+    async def undo(self, record: EndpointRecord) -> None:
         """Fail, or take a while."""
         if self.is_failing:
             raise KernelError("link", "tear down", "the test wants it")
-        await super().__call__(record)
+        await super().undo(record)
 
 
 class Hanging(Slow):
@@ -82,10 +81,10 @@ class Hanging(Slow):
     killed: ClassVar[set[str]] = set()
     hanging: ClassVar[set[str]] = set()
 
-    async def __call__(self, record: EndpointRecord) -> None:
+    async def undo(self, record: EndpointRecord) -> None:
         """Hang for all endpoints but the second."""
         if record.id == SECOND:
-            await super().__call__(record)
+            await super().undo(record)
         elif record.id not in self.killed:
             self.killed.add(record.id)
             raise PluginTimeout(plugin="hanging", verb="DEL", path=Path("hanging"), timeout_s=60.0, started=True)
@@ -97,10 +96,10 @@ class Hanging(Slow):
 class WithFirewall(Slow):
     """A teardown of an endpoint with the plugin `firewall`."""
 
-    async def __call__(self, record: EndpointRecord) -> None:
+    async def undo(self, record: EndpointRecord) -> None:
         """Fail as long as a new endpoint claims the address."""
         self.owners.find_owner(record, "firewall")
-        await super().__call__(record)
+        await super().undo(record)
 
 
 class Docker:
@@ -130,33 +129,29 @@ def make_queue(
     docker = docker or Docker()
     pending = PendingTeardowns() if owners is None else owners.pending
     owners = owners or AddressOwners(store, pending)
-    slots = TeardownSlots(plugins)
     attachers = make_attachers(store, Runtime([], Limits()), kernel, run_dir)
-    undo = teardown(
+    return TeardownQueue(
         store=store,
-        attachers=attachers,
-        owners=owners,
-        slots=slots,
+        teardown=teardown(
+            store=store,
+            attachers=attachers,
+            owners=owners,
+            pending=pending,
+            liveness=liveness or Liveness(store, kernel),
+            orphaned_plugins=OrphanedPlugins(run_dir / "running"),
+        ),
         pending=pending,
-    )
-    liveness = liveness or Liveness(store, kernel)
-    locks = locks or KeyedLocks()
-    loop = TeardownLoop(
-        store=store,
-        teardown=CheckedTeardown(store, attachers, undo, liveness, OrphanedPlugins(run_dir / "running")),
-        pending=pending,
-        locks=locks,
-        slots=slots,
+        locks=locks or KeyedLocks(),
+        slots=TeardownSlots(plugins),
         quiet_s=docker.quiet_s,
     )
-    return TeardownQueue(store=store, loop=loop, pending=pending, locks=locks, slots=slots)
 
 
 @asynccontextmanager
 async def running(teardowns: TeardownQueue) -> AsyncIterator[None]:
     """Run the queue in the background for the length of the block."""
     async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
-        task = tasks.create_task(teardowns.loop.run())
+        task = tasks.create_task(teardowns.run())
         yield
         task.cancel()
 

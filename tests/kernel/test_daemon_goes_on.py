@@ -22,7 +22,7 @@ from cnm_bridge.driver.networks.engine_import import NetworkNameResolver
 from cnm_bridge.driver.recovery.lease_keeper import LeaseKeeper
 from cnm_bridge.driver.recovery.reconciler import Reconciler
 from cnm_bridge.driver.recovery.unfinished_teardowns import UnfinishedTeardowns
-from cnm_bridge.driver.teardown.queue import TeardownLoop
+from cnm_bridge.driver.teardown.queue import TeardownQueue
 from cnm_bridge.system.log import log_output
 from cnm_bridge.system.sockets import listening
 from tests.kernel.daemon_process import RunningDaemon, running_daemon
@@ -32,7 +32,7 @@ WATCHDOG_S: Final = 0.6
 
 BACKGROUND: Final = {
     "network names": (NetworkNameResolver, "run"),
-    "teardowns": (TeardownLoop, "run"),
+    "teardowns": (TeardownQueue, "run"),
     "reconcile": (Reconciler, "run"),
     "DHCP leases": (LeaseKeeper, "run"),
     "sandboxes": (SandboxSync, "run"),

@@ -29,9 +29,9 @@ from cnm_bridge.core.wire.network_driver import CreateEndpoint
 from cnm_bridge.driver.attach.attacher import Attachers
 from cnm_bridge.driver.attach.place_finder import SandboxOwner, SandboxOwners
 from cnm_bridge.driver.teardown.address_owners import AddressOwners
+from cnm_bridge.driver.teardown.liveness import Liveness
 from cnm_bridge.driver.teardown.pending import PendingTeardowns, Undo
-from cnm_bridge.driver.teardown.slots import TeardownSlots
-from cnm_bridge.driver.teardown.teardown import Teardown
+from cnm_bridge.driver.teardown.teardown import OrphanedPlugins, Teardown
 from cnm_bridge.system.engine import Engine
 from cnm_bridge.system.kernel import Kernel
 from cnm_bridge.system.known_version import KnownVersion
@@ -155,8 +155,9 @@ async def host(
         store=store,
         attachers=attachers,
         owners=AddressOwners(store, pending),
-        slots=TeardownSlots(LIMITS.executions),
         pending=pending,
+        liveness=Liveness(store, kernel),
+        orphaned_plugins=OrphanedPlugins(run_dir / "running"),
     )
     return Host(store, attachers, pending, teardown, fakes, run_dir, sandbox, mode)
 

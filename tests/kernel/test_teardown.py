@@ -17,9 +17,9 @@ from cni_bridge_state.store import Store
 from cni_invoker import Limits, NetworkConfigurationList, PluginFailed, Runtime
 from cnm_bridge.core.errors import AddressClaimed
 from cnm_bridge.driver.teardown.address_owners import AddressOwners
+from cnm_bridge.driver.teardown.liveness import Liveness
 from cnm_bridge.driver.teardown.pending import PendingTeardowns
-from cnm_bridge.driver.teardown.slots import TeardownSlots
-from cnm_bridge.driver.teardown.teardown import Teardown
+from cnm_bridge.driver.teardown.teardown import OrphanedPlugins, Teardown
 from cnm_bridge.system.kernel import Kernel
 from tests.kernel.attachers import make_attachers
 from tests.kernel.test_full_disk import disk, fill
@@ -74,8 +74,9 @@ def make_teardown(
         store=store,
         attachers=attachers,
         owners=owners or AddressOwners(store, pending),
-        slots=TeardownSlots(LIMITS.executions),
         pending=pending,
+        liveness=Liveness(store, kernel),
+        orphaned_plugins=OrphanedPlugins(fakes.directory / "running"),
     )
 
 

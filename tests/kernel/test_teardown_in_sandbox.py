@@ -16,9 +16,9 @@ from cni_bridge_state.store import Store
 from cni_invoker import Limits, PluginFailed, Runtime
 from cnm_bridge.core.link_state import LinkState, Snapshot
 from cnm_bridge.driver.teardown.address_owners import AddressOwners
+from cnm_bridge.driver.teardown.liveness import Liveness
 from cnm_bridge.driver.teardown.pending import PendingTeardowns
-from cnm_bridge.driver.teardown.slots import TeardownSlots
-from cnm_bridge.driver.teardown.teardown import Teardown
+from cnm_bridge.driver.teardown.teardown import OrphanedPlugins, Teardown
 from cnm_bridge.system.kernel import Kernel
 from cnm_bridge.system.kernel.netns import is_namespace, pin_namespace, remove_namespace
 from tests.kernel.attachers import make_attachers
@@ -70,10 +70,11 @@ def tear_down(store: Store, kernel: Kernel, fakes: FakePlugins, tmp_path: Path) 
             store=store,
             attachers=attachers,
             owners=AddressOwners(store, pending),
-            slots=TeardownSlots(LIMITS.executions),
             pending=pending,
+            liveness=Liveness(store, kernel),
+            orphaned_plugins=OrphanedPlugins(tmp_path / "running"),
         )
-        await teardown(store.get_endpoint(EndpointId(ID)))
+        await teardown.undo(store.get_endpoint(EndpointId(ID)))
 
     return run
 

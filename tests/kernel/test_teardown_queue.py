@@ -46,7 +46,7 @@ async def test_abandoned_endpoints_are_torn_down_in_the_background(
             await teardowns.abandon(record)
         assert {record.phase for record in store.endpoints()} == {Phase.DELETING}
         async with asyncio.TaskGroup() as tasks:
-            running = tasks.create_task(teardowns.loop.run())
+            running = tasks.create_task(teardowns.run())
             await teardowns.wait_tried()
             running.cancel()
     assert [record.id for record in store.endpoints()] == [FIRST]

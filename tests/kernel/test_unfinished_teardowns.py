@@ -172,7 +172,7 @@ async def test_the_number_of_teardowns_at_once_is_limited(
     teardowns = make_queue(store, kernel, tmp_path / "run", crowd.teardown(), plugins=plugins)
     async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:  # only to end a test that fails
         assert await unfinished(store, teardowns, kernel, tmp_path).add() == most + 20
-        running = tasks.create_task(teardowns.loop.run())
+        running = tasks.create_task(teardowns.run())
         await teardowns.wait_tried()
         running.cancel()
     assert store.endpoints() == ()

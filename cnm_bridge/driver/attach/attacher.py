@@ -10,8 +10,7 @@ The endpoint's record has its mode (`state.AttachMode`), so one daemon can serve
 keeps no state about an endpoint outside its record: any call may come after a restart of the daemon.
 """
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Mapping
 from typing import Protocol
 
 from cni_bridge_state import AttachMode, EndpointRecord
@@ -24,10 +23,6 @@ class DeleteProgress(Protocol):
 
     deleted: frozenset[int]
     """The indexes of the plugins in the list whose DEL must not run, because it has completed or is not wanted."""
-
-    @property
-    def slot(self) -> Callable[[], AbstractAsyncContextManager[None]]:
-        """Takes a slot for one execution of a plugin."""
 
     async def save(self, record: EndpointRecord) -> None:
         """Store the record and the progress. A full disk is not an error."""

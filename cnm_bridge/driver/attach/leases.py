@@ -10,7 +10,7 @@ DEL. Here the IPAM plugin `dhcp` is executed alone: the link and its addresses s
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -26,7 +26,7 @@ from cnm_bridge.core.lists.dhcp import daemon_socket, explain_no_lease, find_dhc
 from cnm_bridge.system.kernel import Kernel
 from cnm_bridge.system.sockets import find_peer
 
-_NO_SLOT: Final = DeleteHooks(slot=nullcontext)
+_NO_SLOT: Final = DeleteHooks(in_slot=False)
 
 _LIMIT_S: Final = 2.0
 """Time limit of a connection to the daemon."""
@@ -181,7 +181,7 @@ class Leases:
         network = lease_list(endpoint.network, plugin)
         await self.runtime.delete(network, endpoint.attachment, endpoint.result, added_plugins=1, hooks=_NO_SLOT)
         with _explained(plugin):
-            given = await self.runtime.add(network, endpoint.attachment, slot=nullcontext)
+            given = await self.runtime.add(network, endpoint.attachment, in_slot=False)
         leased, has = _addresses(given), _addresses(endpoint.result)
         if not leased <= has:
             await self.runtime.delete(network, endpoint.attachment, given, added_plugins=1, hooks=_NO_SLOT)

@@ -137,7 +137,7 @@ class MoveDetacher:
                 is_needed=partial(progress.is_needed, endpoint.record),
                 # bridge and ptp delete the link first; if they are killed then, they cannot find their masquerade rules
                 restore=partial(self._bring_back, endpoint, place, addresses),
-                slot=progress.slot,
+                in_slot=False,
                 attachment_of=partial(endpoint.attachment_of, netns=place.received),
             ),
         )
@@ -168,6 +168,7 @@ class MoveDetacher:
                     hooks=DeleteHooks(
                         is_needed=partial(progress.is_needed, endpoint.record),
                         restore=partial(self._bring_back, endpoint, place, (address,)),
+                        in_slot=False,
                     ),
                 )
             except PluginFailed as exc:

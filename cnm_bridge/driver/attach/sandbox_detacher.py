@@ -111,5 +111,5 @@ class SandboxDetacher:
             endpoint.result,
             added_plugins=endpoint.record.added_plugins,
             deleted=progress.deleted,
-            hooks=DeleteHooks(slot=progress.slot, attachment_of=partial(endpoint.attachment_of, netns=endpoint.netns)),
+            hooks=DeleteHooks(in_slot=False, attachment_of=partial(endpoint.attachment_of, netns=endpoint.netns)),
         )

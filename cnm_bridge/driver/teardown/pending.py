@@ -1,13 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The pending teardowns: one record for each endpoint, with all that this run of the daemon knows of its teardown."""
+"""The pending teardowns: one record for each endpoint, with all that this run of the daemon knows of its teardown.
 
+Their number at once is limited, so that plugins that hang do not hold up the others. Work on which a Docker call waits
+goes first. Each network has a share, by the rules of the library's executions (`cni_invoker/execution/limits.py`).
+"""
+
+import asyncio
 from collections import Counter
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Final
 
 from cni_bridge_state import EndpointId, EndpointRecord
+from cni_invoker.advanced import NetworkSlots
 from cnm_bridge.system.retries import Retries, Retry
+
+_LEAST: Final = 8
+"""The least number of teardowns at once. With 16 the event loop is blocked twice as long, and they gain little."""
 
 
 class Urgency(IntEnum):
@@ -101,3 +113,39 @@ class PendingTeardowns(Retries[EndpointId, Pending]):
     def begun(self) -> frozenset[EndpointId]:
         """The endpoints whose plugins may have run DEL."""
         return frozenset(endpoint_id for endpoint_id, pending in self.all.items() if pending.has_begun)
+
+
+class TeardownSlots:
+    """Slots for teardowns, each of which executes one plugin at a time and works on links in between.
+
+    The same number of slots again is reserved for teardowns that a call waits for. Each network has a share, so that
+    plugins that hang on one do not hold up the others. A plugin that was killed because it hung will probably hang
+    again, so all teardowns with such a plugin share a part of the slots.
+
+    Args:
+        plugins: How many plugins the runtime executes at once.
+    """
+
+    def __init__(self, plugins: int) -> None:
+        limit = max(_LEAST, 2 * plugins)
+        self._slots: NetworkSlots[EndpointId] = NetworkSlots(limit, for_preferred=limit)
+        self._for_hung = asyncio.Semaphore(max(1, plugins // 2))
+
+    def prefer(self, teardowns: Iterable[Pending]) -> None:
+        """Let the next attempt of these go first, except those with a plugin that hung."""
+        preferred = [pending for pending in teardowns if not pending.has_hung]
+        for pending in preferred:
+            pending.expedite(Urgency.FIRST)
+        self._slots.prefer(pending.key for pending in preferred)
+
+    @asynccontextmanager
+    async def take(self, pending: Pending, network: str) -> AsyncIterator[None]:
+        """Run the body, a teardown on a CNI network, in a slot."""
+        try:
+            async with (
+                self._for_hung if pending.has_hung else nullcontext(),
+                self._slots.take(pending.key, network, preferred=pending.urgency is Urgency.FIRST),
+            ):
+                yield
+        finally:
+            pending.urgency = Urgency.NORMAL

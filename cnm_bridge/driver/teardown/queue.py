@@ -18,9 +18,8 @@ from cni_bridge_state.store import Store
 from cni_invoker import CniError, PluginFailed
 from cni_invoker.errors import PluginTimeout
 from cnm_bridge.core.link_state import KernelError
-from cnm_bridge.driver.teardown.pending import Pending, PendingTeardowns, Undo, Urgency
-from cnm_bridge.driver.teardown.slots import TeardownSlots
-from cnm_bridge.driver.teardown.teardown import CheckedTeardown
+from cnm_bridge.driver.teardown.pending import Pending, PendingTeardowns, TeardownSlots, Undo, Urgency
+from cnm_bridge.driver.teardown.teardown import Teardown
 from cnm_bridge.system.log import traced
 from cnm_bridge.system.scheduling import KeyedLocks
 
@@ -39,18 +38,19 @@ _ATTEMPTED: Final = frozenset({Phase.PENDING, Phase.JOINING})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TeardownLoop:
-    """Attempts each pending teardown until it completes.
+class TeardownQueue:
+    """Adds teardowns, attempts each until it completes, and waits for them.
 
-    One that is deferred waits until Docker makes no other calls: when many containers start and end at once, the
-    plugins of the ended ones would compete for the processors with those of the starting ones.
+    A teardown that Docker requested is deferred until Docker makes no other calls, unless a call needs it: when many
+    containers start and end at once, the plugins of the ended ones would compete for the processors with those of the
+    starting ones. All others begin at once.
 
     Attributes:
         quiet_s: Returns the seconds since Docker's last call about any other endpoint.
     """
 
     store: Store
-    teardown: CheckedTeardown
+    teardown: Teardown
     pending: PendingTeardowns
     locks: KeyedLocks[EndpointId]
     slots: TeardownSlots
@@ -83,7 +83,7 @@ class TeardownLoop:
         """Make one attempt, under the endpoint's lock; remove the teardown if it has completed."""
         before = self.store.find_endpoint(pending.key)
         network = "" if before is None else before.attachment.network
-        async with self.slots.teardown(pending, network), self.locks.hold(pending.key):
+        async with self.slots.take(pending, network), self.locks.hold(pending.key):
             record = self.store.find_endpoint(pending.key)
             is_undo = pending.undo is not None
             if record is None or await self._try(record, pending):
@@ -108,21 +108,6 @@ class TeardownLoop:
         finally:
             pending.is_running = False
         return True
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TeardownQueue:
-    """Adds teardowns, and waits for them.
-
-    A teardown that Docker requested is deferred until Docker makes no other calls, unless a call needs it. All others
-    begin at once.
-    """
-
-    store: Store
-    loop: TeardownLoop
-    pending: PendingTeardowns
-    locks: KeyedLocks[EndpointId]
-    slots: TeardownSlots
 
     @property
     def all(self) -> Mapping[EndpointId, Pending]:

@@ -9,10 +9,7 @@ killed daemon left running still works on it.
 
 import asyncio
 import time
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -27,7 +24,6 @@ from cnm_bridge.driver.attach.attacher import Attachers
 from cnm_bridge.driver.teardown.address_owners import AddressOwners
 from cnm_bridge.driver.teardown.liveness import Liveness
 from cnm_bridge.driver.teardown.pending import Pending, PendingTeardowns, Undo
-from cnm_bridge.driver.teardown.slots import TeardownSlots
 
 log = structlog.get_logger()
 
@@ -37,6 +33,45 @@ _ORPHANS_LIMIT_S: Final = 2.0
 _OUTDATED: Final = "a container runs on it, so its record was not up to date"
 
 
+@dataclass(slots=True)
+class OrphanedPlugins:
+    """Kills the plugins of the previous run, and remembers the attachments of those that still run.
+
+    Attributes:
+        directory: The directory in which the daemon records its running plugins.
+    """
+
+    directory: Path
+    _attachments: frozenset[str] = field(default=frozenset(), init=False)
+
+    async def kill(self) -> None:
+        """Kill all plugins that still run; returns after two seconds at the latest.
+
+        This includes plugins that publish ports of a joined endpoint: they would interfere with publishing them again.
+        """
+        try:
+            killed = await asyncio.to_thread(kill_orphaned_plugins, self.directory, None, limit_s=_ORPHANS_LIMIT_S)
+            if killed:
+                log.warning("plugins.ended", pids=killed)
+                running = await asyncio.to_thread(find_orphaned_plugins, self.directory, None)
+                self._attachments = frozenset(plugin.container_id for plugin in running)
+        except OSError as exc:
+            log.warning("plugins.not_ended", directory=str(self.directory), error=str(exc))
+
+    async def ensure_none(self, attachment_id: AttachmentId) -> None:
+        """Ensure that no plugin of the previous run is still running for an attachment; kill it again if one is.
+
+        Raises:
+            PluginStillRuns: The plugin does not end, because it hangs in the kernel.
+        """
+        if attachment_id in self._attachments:
+            await asyncio.to_thread(kill_orphaned_plugins, self.directory, [attachment_id], limit_s=_ORPHANS_LIMIT_S)
+            running = await asyncio.to_thread(find_orphaned_plugins, self.directory, [attachment_id])
+            if running:
+                raise PluginStillRuns(attachment_id, [str(plugin) for plugin in running])
+            self._attachments -= {attachment_id}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Teardown:
     """Tears an endpoint down."""
@@ -44,10 +79,36 @@ class Teardown:
     store: Store
     attachers: Attachers
     owners: AddressOwners
-    slots: TeardownSlots
     pending: PendingTeardowns
+    liveness: Liveness
+    orphaned_plugins: OrphanedPlugins
 
     async def __call__(self, record: EndpointRecord) -> None:
+        """Tear an endpoint down, or store it as joined if a container runs on it. The caller holds its lock.
+
+        Raises:
+            PluginStillRuns: A plugin of the previous run is still running for the endpoint and cannot be killed.
+            KernelError: As `undo`, or it cannot be checked whether the endpoint is in use.
+            CniError, StateError: See `undo`.
+        """
+        if not await self._keep_if_in_use(record):
+            await self.orphaned_plugins.ensure_none(record.attachment.id)
+            await self.undo(record)
+
+    async def _keep_if_in_use(self, record: EndpointRecord) -> bool:
+        """Return whether a container runs on an endpoint that is not stored as joined; if so, store it as joined.
+
+        Such an endpoint was created and joined, and its latest record was lost. Docker deletes it later.
+        """
+        if record.phase not in {Phase.PENDING, Phase.READY, Phase.JOINING} or not await self.liveness.find_in_use(
+            [record]
+        ):
+            return False
+        log.warning("endpoint.outdated", reason=_OUTDATED)
+        await self.store.put_endpoint(self.attachers[record.attachment.mode].joined_record(record))
+        return True
+
+    async def undo(self, record: EndpointRecord) -> None:
         """Undo an endpoint in any phase and remove its record, or store again what its pending teardown keeps.
 
         The caller holds the endpoint's lock.
@@ -66,7 +127,7 @@ class Teardown:
         pending.deleted |= frozenset(record.deleted)
         if record.phase is not Phase.DELETING:
             record = replace(record, phase=Phase.DELETING)
-            await self._progress(record, pending).save(record)
+            await self._progress(pending).save(record)
         link = await self._detach(record, pending)
         if pending.undo is not None and pending.undo.kept is not None:
             await self._restore(pending, pending.undo, pending.undo.kept)
@@ -79,7 +140,7 @@ class Teardown:
 
     async def _detach(self, record: EndpointRecord, pending: Pending) -> str:
         kept = pending.kept
-        link = await self.attachers[record.attachment.mode].detach(record, self._progress(record, pending))
+        link = await self.attachers[record.attachment.mode].detach(record, self._progress(pending))
         return link if kept is pending.kept else await self._detach(record, pending)
 
     async def _restore(self, pending: Pending, undo: Undo, kept: EndpointRecord) -> None:
@@ -96,11 +157,10 @@ class Teardown:
         pending.deleted = frozenset()
         log.info("endpoint.join_undone", endpoint_id=kept.id)
 
-    def _progress(self, record: EndpointRecord, pending: Pending) -> "_Progress":
+    def _progress(self, pending: Pending) -> "_Progress":
         return _Progress(
             store=self.store,
             owners=self.owners,
-            slot=partial(self.slots.plugin, pending, record.attachment.network),
             pending=pending,
             kept=frozenset() if pending.kept is None else _attached_plugins(pending.kept),
         )
@@ -113,14 +173,12 @@ class _Progress:
     Attributes:
         store: The records.
         owners: Finds another endpoint that needs the rules that a plugin would remove by address.
-        slot: Takes a slot for one execution of a plugin.
         pending: The pending teardown.
         kept: The indexes of the plugins whose DEL does not run in this attempt.
     """
 
     store: Store
     owners: AddressOwners
-    slot: Callable[[], AbstractAsyncContextManager[None]]
     pending: Pending
     kept: frozenset[int]
 
@@ -166,78 +224,3 @@ def first_pending_plugin(record: EndpointRecord) -> str | None:
     """Return the type of the plugin whose DEL is next, None if all have completed."""
     plugins = Endpoint(record).network.plugins
     return next((plugins[i].type for i in reversed(range(len(plugins))) if i not in record.deleted), None)
-
-
-@dataclass(slots=True)
-class OrphanedPlugins:
-    """Kills the plugins of the previous run, and remembers the attachments of those that still run.
-
-    Attributes:
-        directory: The directory in which the daemon records its running plugins.
-    """
-
-    directory: Path
-    _attachments: frozenset[str] = field(default=frozenset(), init=False)
-
-    async def kill(self) -> None:
-        """Kill all plugins that still run; returns after two seconds at the latest.
-
-        This includes plugins that publish ports of a joined endpoint: they would interfere with publishing them again.
-        """
-        try:
-            killed = await asyncio.to_thread(kill_orphaned_plugins, self.directory, None, limit_s=_ORPHANS_LIMIT_S)
-            if killed:
-                log.warning("plugins.ended", pids=killed)
-                running = await asyncio.to_thread(find_orphaned_plugins, self.directory, None)
-                self._attachments = frozenset(plugin.container_id for plugin in running)
-        except OSError as exc:
-            log.warning("plugins.not_ended", directory=str(self.directory), error=str(exc))
-
-    async def ensure_none(self, attachment_id: AttachmentId) -> None:
-        """Ensure that no plugin of the previous run is still running for an attachment; kill it again if one is.
-
-        Raises:
-            PluginStillRuns: The plugin does not end, because it hangs in the kernel.
-        """
-        if attachment_id in self._attachments:
-            await asyncio.to_thread(kill_orphaned_plugins, self.directory, [attachment_id], limit_s=_ORPHANS_LIMIT_S)
-            running = await asyncio.to_thread(find_orphaned_plugins, self.directory, [attachment_id])
-            if running:
-                raise PluginStillRuns(attachment_id, [str(plugin) for plugin in running])
-            self._attachments -= {attachment_id}
-
-
-@dataclass(frozen=True, slots=True)
-class CheckedTeardown:
-    """Tears an endpoint down, unless a container runs on it."""
-
-    store: Store
-    attachers: Attachers
-    teardown: Teardown
-    liveness: Liveness
-    orphaned_plugins: OrphanedPlugins
-
-    async def __call__(self, record: EndpointRecord) -> None:
-        """Tear an endpoint down, or store it as joined if a container runs on it. The caller holds its lock.
-
-        Raises:
-            PluginStillRuns: A plugin of the previous run is still running for the endpoint and cannot be killed.
-            KernelError: As `Teardown`, or it cannot be checked whether the endpoint is in use.
-            CniError, StateError: See `Teardown`.
-        """
-        if not await self._keep_if_in_use(record):
-            await self.orphaned_plugins.ensure_none(record.attachment.id)
-            await self.teardown(record)
-
-    async def _keep_if_in_use(self, record: EndpointRecord) -> bool:
-        """Return whether a container runs on an endpoint that is not stored as joined; if so, store it as joined.
-
-        Such an endpoint was created and joined, and its latest record was lost. Docker deletes it later.
-        """
-        if record.phase not in {Phase.PENDING, Phase.READY, Phase.JOINING} or not await self.liveness.find_in_use(
-            [record]
-        ):
-            return False
-        log.warning("endpoint.outdated", reason=_OUTDATED)
-        await self.store.put_endpoint(self.attachers[record.attachment.mode].joined_record(record))
-        return True

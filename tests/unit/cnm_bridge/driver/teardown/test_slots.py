@@ -9,10 +9,10 @@ from contextlib import asynccontextmanager
 import pytest
 
 from cni_bridge_state import EndpointId
-from cnm_bridge.driver.teardown.pending import Pending
-from cnm_bridge.driver.teardown.slots import TeardownSlots
+from cnm_bridge.driver.teardown.pending import Pending, TeardownSlots
 
 PLUGINS = 4
+SLOTS = 2 * PLUGINS
 
 
 def teardowns_of(*numbers: int) -> list[Pending]:
@@ -62,7 +62,7 @@ class Teardowns:
         await self.run_until_blocked()
 
     async def _run(self, pending: Pending, network: str) -> None:
-        async with self.slots.teardown(pending, network), self.slots.plugin(pending, network):
+        async with self.slots.take(pending, network):
             self.running.append(pending)
             await asyncio.Event().wait()
 
@@ -72,14 +72,12 @@ async def test_preferred_teardowns_have_slots_of_their_own() -> None:
     async with run_teardowns() as teardowns:
         many, new = teardowns_of(*range(100)), teardowns_of(100)
         await teardowns.begin(many)
-        assert teardowns.running == many[:PLUGINS]
-        teardowns.slots.prefer([many[PLUGINS]])  # it waits for the slot of its plugin
-        await teardowns.run_until_blocked()
+        assert teardowns.running == many[:SLOTS]
         teardowns.slots.prefer([many[-1]])  # it waits to start
         await teardowns.run_until_blocked()
         teardowns.slots.prefer(new)
         await teardowns.begin(new)
-        assert teardowns.running[PLUGINS:] == [many[PLUGINS], many[-1], *new]
+        assert teardowns.running[SLOTS:] == [many[-1], *new]
 
 
 @pytest.mark.parametrize("preferred", [False, True])
@@ -90,6 +88,6 @@ async def test_teardowns_that_hang_on_one_network_leave_slots_to_others(preferre
         if preferred:
             teardowns.slots.prefer([*hanging, other])
         await teardowns.begin(hanging)
-        assert len(teardowns.running) == PLUGINS * (2 if preferred else 1)
+        assert len(teardowns.running) == SLOTS * (2 if preferred else 1)
         await teardowns.begin([other], "other")
         assert teardowns.running[-1] == other
