@@ -14,10 +14,9 @@ from click.testing import CliRunner
 from cni_bridge_spec import load_validator
 from cnm_bridge.core.settings import AttachOption, LogLevel, Scope, Settings
 from cnm_bridge.operator.cli.admin_client import AdminClient
+from cnm_bridge.operator.cli.daemon_settings import daemon_settings
 from cnm_bridge.operator.cli.main import main
-from cnm_bridge.operator.cli.settings.all_settings import SETTINGS
-from cnm_bridge.operator.cli.settings.daemon_settings import daemon_settings
-from cnm_bridge.operator.cli.settings.options import settings_from, with_settings
+from cnm_bridge.operator.cli.options import SETTINGS, settings_from, with_settings
 from tests.contract.serving import serving
 from tests.lab.unix_http import request
 from tests.plugins import FakePlugins

@@ -12,8 +12,8 @@ from cni_bridge_spec import JsonObject, find_int, get_bool, get_objects, get_str
 from cni_invoker.cli.echo import printable
 from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
 from cnm_bridge.operator.cli.command import Command, ExitStatus
+from cnm_bridge.operator.cli.daemon_settings import asks_daemon
 from cnm_bridge.operator.cli.output import Shown, Table, age, shows
-from cnm_bridge.operator.cli.settings.daemon_settings import asks_daemon
 
 _TEARDOWNS: Final = (("PENDING TEARDOWN", "endpointId"), ("ATTEMPTS", "attempts"), ("LAST ERROR", "error"))
 _ADDRESSES: Final = (

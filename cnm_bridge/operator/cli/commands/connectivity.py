@@ -23,8 +23,8 @@ from cnm_bridge.core.options.cni_options import parse_options
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError, start_command
 from cnm_bridge.operator.cli.command import Command, ExitStatus
+from cnm_bridge.operator.cli.daemon_settings import finds_settings
 from cnm_bridge.operator.cli.output import fold, terminal_width, with_json
-from cnm_bridge.operator.cli.settings.daemon_settings import finds_settings
 from cnm_bridge.operator.connectivity.guarded import Guard
 from cnm_bridge.operator.connectivity.pair import DockerCommand, Pair
 from cnm_bridge.operator.connectivity.probe import LOOK_AT, Outcome, Step, run_steps

@@ -11,9 +11,9 @@ from cni_bridge_spec import JsonObject
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
 from cnm_bridge.operator.cli.command import Command, ExitStatus
+from cnm_bridge.operator.cli.daemon_settings import finds_settings
+from cnm_bridge.operator.cli.options import configuration_file, configuration_mistakes
 from cnm_bridge.operator.cli.output import Prose, Shown, shows
-from cnm_bridge.operator.cli.settings.daemon_settings import finds_settings
-from cnm_bridge.operator.cli.settings.options import configuration_file, configuration_mistakes
 from cnm_bridge.operator.doctor.gather import gather
 from cnm_bridge.operator.doctor.report import Report
 

@@ -8,7 +8,7 @@ of networks and containers are put in their place, and changes are written into 
 
 import asyncio
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -27,18 +27,69 @@ from cni_bridge_spec import (
     render_json,
 )
 from cni_invoker.cli.echo import echo, printable
-from cnm_bridge.core.errors import Refused
+from cnm_bridge.core.errors import Refused, UnknownName
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.operator.cli.admin_client import AdminClient
 from cnm_bridge.operator.cli.command import Command, CommandGroup, ExitStatus
-from cnm_bridge.operator.cli.containers import take_inventory
-from cnm_bridge.operator.cli.guarded_names import GuardedNames
-from cnm_bridge.operator.cli.output import UNKNOWN, Shown, Table, count, duration, shows, with_json
-from cnm_bridge.operator.cli.settings.all_settings import DOCKER_HOST
-from cnm_bridge.operator.cli.settings.daemon_settings import asks_daemon, finds_settings
-from cnm_bridge.operator.cli.settings.options import with_settings
+from cnm_bridge.operator.cli.containers import Inventory, take_inventory
+from cnm_bridge.operator.cli.daemon_settings import asks_daemon, finds_settings
+from cnm_bridge.operator.cli.options import DOCKER_HOST, with_settings
+from cnm_bridge.operator.cli.output import SHORT, UNKNOWN, Shown, Table, count, duration, shows, with_json
 from cnm_bridge.operator.egress import ask_egress, follow_egress, list_egress
 from cnm_bridge.operator.networks.allow_list import AllowList, find_allow_list
+
+
+class GuardedNames:
+    """Docker's names of networks and containers.
+
+    Args:
+        inventory: The endpoints of the daemon, and their containers.
+    """
+
+    def __init__(self, inventory: Inventory) -> None:
+        self.inventory = inventory
+        endpoints = get_objects(self.inventory.document, "endpoints")
+        self._endpoints = {find_str(one, "containerId") or get_str(one, "id"): one for one in endpoints}
+
+    @property
+    def networks(self) -> Mapping[str, str]:
+        """The names of networks by ID."""
+        return self.inventory.networks
+
+    def configuration(self, network: str) -> str:
+        """Return the name of the list of a network; errors as in `Inventory.find_network`."""
+        network_id = self.inventory.find_network(network)
+        documents = {get_str(one, "id"): one for one in get_objects(self.inventory.document, "networks")}
+        return find_str(documents[network_id], "configuration") or self.networks[network_id]
+
+    def network_of(self, container_id: str) -> str:
+        """Return the name of the network of a CNI container; empty for one of another runtime."""
+        endpoint = self._endpoints.get(container_id)
+        return "" if endpoint is None else self.networks[get_str(endpoint, "networkId")]
+
+    def container(self, container_id: str) -> str:
+        """Return the name of a CNI container, or the beginning of its ID; `UNKNOWN` without an ID."""
+        endpoint = self._endpoints.get(container_id, {"id": container_id})
+        found = self.inventory.containers.get(get_str(endpoint, "id"))
+        return found.name if found is not None else container_id[:SHORT] or UNKNOWN
+
+    def find(self, name: str) -> tuple[str, ...]:
+        """Return the IDs of the guarded CNI containers that a name, an address or an ID stands for.
+
+        Raises:
+            UnknownName: There are none.
+        """
+        guarded = {get_str(it, "containerId") for one in list_egress("ls") for it in get_objects(one, "attachments")}
+        named = self.inventory.find(name)
+        found = tuple(one for one, endpoint in self._endpoints.items() if endpoint["id"] in named and one in guarded)
+        if not found:
+            raise UnknownName(f"{name} is on no guarded network; `cni-bridge egress ls` shows all")
+        return found
+
+    def row(self, attachment: JsonObject) -> JsonObject:
+        """Return an attachment with the name of its container."""
+        return {**attachment, "container": self.container(get_str(attachment, "containerId"))}
+
 
 _WIDTH: Final = 80
 _CONTAINERS: Final = (

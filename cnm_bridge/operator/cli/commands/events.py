@@ -13,10 +13,9 @@ from cni_invoker.cli.echo import echo, printable
 from cnm_bridge.operator.cli.admin_client import AdminClient
 from cnm_bridge.operator.cli.command import Command, ExitStatus
 from cnm_bridge.operator.cli.containers import take_inventory
+from cnm_bridge.operator.cli.daemon_settings import asks_daemon
+from cnm_bridge.operator.cli.options import DOCKER_HOST, with_settings
 from cnm_bridge.operator.cli.output import SHORT, with_json
-from cnm_bridge.operator.cli.settings.all_settings import DOCKER_HOST
-from cnm_bridge.operator.cli.settings.daemon_settings import asks_daemon
-from cnm_bridge.operator.cli.settings.options import with_settings
 
 _PAUSE_S: Final = 1.0
 """Between two questions for names."""

@@ -37,8 +37,8 @@ from cnm_bridge.core.planning.plan import PlanRequest, plan_attachment
 from cnm_bridge.core.settings import AttachOption, Settings
 from cnm_bridge.driver.networks.plan_endpoint import plan_endpoint
 from cnm_bridge.operator.cli.command import Command, ExitStatus
+from cnm_bridge.operator.cli.daemon_settings import finds_settings
 from cnm_bridge.operator.cli.output import Prose, Shown, shows
-from cnm_bridge.operator.cli.settings.daemon_settings import finds_settings
 from cnm_bridge.system.engine import Engine
 
 _ENDPOINT_ID: Final = "ENDPOINT-ID"

@@ -23,10 +23,9 @@ from cni_bridge_spec import (
 from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
 from cnm_bridge.operator.cli.command import Command, ExitStatus
 from cnm_bridge.operator.cli.containers import Inventory, dynamic_addresses, take_inventory
+from cnm_bridge.operator.cli.daemon_settings import asks_daemon
+from cnm_bridge.operator.cli.options import DOCKER_HOST, with_settings
 from cnm_bridge.operator.cli.output import SHORT, Prose, Shown, Table, age, count, ports_text, shows
-from cnm_bridge.operator.cli.settings.all_settings import DOCKER_HOST
-from cnm_bridge.operator.cli.settings.daemon_settings import asks_daemon
-from cnm_bridge.operator.cli.settings.options import with_settings
 
 _PLUGINS: Final = (
     *(("PLUGIN", "type"), ("ADDED", "added"), ("LAST ADD", "add"), ("LAST DEL", "del"), ("LAST CHECK", "check")),

@@ -13,10 +13,9 @@ from cni_bridge_spec import JsonObject, find_int, find_object, find_str, get_obj
 from cnm_bridge.operator.cli.admin_client import AdminClient
 from cnm_bridge.operator.cli.command import Command, ExitStatus
 from cnm_bridge.operator.cli.containers import Inventory, dynamic_addresses, take_inventory
+from cnm_bridge.operator.cli.daemon_settings import asks_daemon
+from cnm_bridge.operator.cli.options import DOCKER_HOST, with_settings
 from cnm_bridge.operator.cli.output import UNKNOWN, Shown, Table, age, changed_text, ports_text, shows
-from cnm_bridge.operator.cli.settings.all_settings import DOCKER_HOST
-from cnm_bridge.operator.cli.settings.daemon_settings import asks_daemon
-from cnm_bridge.operator.cli.settings.options import with_settings
 
 _DYNAMIC: Final = ("DYNAMIC", "dynamic")
 _KEY: Final = ("KEY", "key")

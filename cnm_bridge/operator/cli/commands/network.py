@@ -19,8 +19,8 @@ from cnm_bridge.core.options.egress_options import OTHER_NETWORKS, OtherNetworks
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError, start_command
 from cnm_bridge.operator.cli.command import Command, CommandGroup, ExitStatus
+from cnm_bridge.operator.cli.daemon_settings import finds_settings
 from cnm_bridge.operator.cli.output import Shown, shows
-from cnm_bridge.operator.cli.settings.daemon_settings import finds_settings
 from cnm_bridge.operator.networks.creation import PlannedNetwork, make_network, plan_docker_network, plan_network
 from cnm_bridge.operator.networks.removal import remove_network
 from cnm_bridge.operator.networks.wanted import parse_wanted

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""`cni-bridge serve`: runs the daemon. Its options are in `cnm_bridge.operator.cli.settings.options`."""
+"""`cni-bridge serve`: runs the daemon. Its options are in `cnm_bridge.operator.cli.options`."""
 
 import gc
 import os
@@ -12,8 +12,7 @@ import click
 from cni_invoker.cli.echo import echo
 from cnm_bridge.core.errors import BridgeError
 from cnm_bridge.operator.cli.command import Command, describe_failure
-from cnm_bridge.operator.cli.settings.all_settings import SETTINGS
-from cnm_bridge.operator.cli.settings.options import settings_from, with_settings
+from cnm_bridge.operator.cli.options import SETTINGS, settings_from, with_settings
 from cnm_bridge.system.process import locked_run_directory
 from cnm_bridge.system.sockets import metrics_listener, open_sockets
 

@@ -19,10 +19,9 @@ from cni_invoker.cli.echo import echo
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
 from cnm_bridge.operator.cli.command import Command, CommandGroup, ExitStatus, describe_failure, exits
+from cnm_bridge.operator.cli.options import ADMIN_SOCKET, RUN_DIR, STATE_DIR, with_settings
 from cnm_bridge.operator.cli.output import count
-from cnm_bridge.operator.cli.settings.all_settings import ADMIN_SOCKET, RUN_DIR, STATE_DIR
-from cnm_bridge.operator.cli.settings.options import with_settings
-from cnm_bridge.operator.cli.settings.types import FILE
+from cnm_bridge.operator.cli.setting import FILE
 from cnm_bridge.operator.whole_file import write_whole
 
 _STDIO = Path("-")

@@ -24,11 +24,10 @@ from cnm_bridge.core.errors import EngineUnavailable
 from cnm_bridge.core.options.cni_options import list_name
 from cnm_bridge.operator.cli.admin_client import AdminClient
 from cnm_bridge.operator.cli.command import Command, ExitStatus
+from cnm_bridge.operator.cli.daemon_settings import asks_daemon
+from cnm_bridge.operator.cli.options import DOCKER_HOST, with_settings
 from cnm_bridge.operator.cli.output import SHORT, Shown, Table, count, shows
-from cnm_bridge.operator.cli.settings.all_settings import DOCKER_HOST
-from cnm_bridge.operator.cli.settings.daemon_settings import asks_daemon
-from cnm_bridge.operator.cli.settings.options import with_settings
-from cnm_bridge.operator.cli.settings.types import SECONDS
+from cnm_bridge.operator.cli.setting import SECONDS
 
 _PAUSE_S: Final = 0.1
 _LONGEST_PAUSE_S: Final = 1.6

@@ -34,8 +34,8 @@ def shown_in(shown: Shown, *, as_json: bool = False) -> tuple[str, str]:
 def test_a_network_name_makes_no_row_of_status() -> None:
     """It is shown in its own row, with its control characters in escaped form."""
     named: JsonObject = {"id": "6f" * 32, "name": NAME, "configuration": "lan", "internal": False}
-    plain, _ = shown_in(show_status({**STATUS, "networks": [{**named, "name": "blue"}]}))
-    forged, _ = shown_in(show_status({**STATUS, "networks": [named]}))
+    plain, _ = shown_in(show_status({**STATUS, "lists": [], "networks": [{**named, "name": "blue"}]}))
+    forged, _ = shown_in(show_status({**STATUS, "lists": [], "networks": [named]}))
     assert len(forged.splitlines()) == len(plain.splitlines())
     assert SEEN in forged
 

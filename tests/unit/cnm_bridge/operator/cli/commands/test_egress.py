@@ -6,9 +6,8 @@ import pytest
 
 from cni_bridge_spec import JsonObject
 from cnm_bridge.core.errors import UnknownName
-from cnm_bridge.operator.cli.commands.egress import show_policies
+from cnm_bridge.operator.cli.commands.egress import GuardedNames, show_policies
 from cnm_bridge.operator.cli.containers import Container, Inventory
-from cnm_bridge.operator.cli.guarded_names import GuardedNames
 from cnm_bridge.operator.cli.output import Shown, render
 
 AGENTS, OTHERS = "6f" * 32, "7f" * 32

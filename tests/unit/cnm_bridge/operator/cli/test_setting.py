@@ -5,7 +5,7 @@
 import pytest
 
 from cnm_bridge.core.errors import Refused
-from cnm_bridge.operator.cli.settings.types import check_engine_address
+from cnm_bridge.operator.cli.setting import check_engine_address
 
 
 @pytest.mark.parametrize(

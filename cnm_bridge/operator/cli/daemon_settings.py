@@ -15,9 +15,8 @@ from cni_invoker.cli.echo import echo
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
 from cnm_bridge.operator.cli.command import ExitStatus, exits
-from cnm_bridge.operator.cli.settings.all_settings import ADMIN_SOCKET, RUN_DIR, SETTINGS
-from cnm_bridge.operator.cli.settings.options import settings_from, with_settings
-from cnm_bridge.operator.cli.settings.setting import Setting
+from cnm_bridge.operator.cli.options import ADMIN_SOCKET, RUN_DIR, SETTINGS, settings_from, with_settings
+from cnm_bridge.operator.cli.setting import Setting
 
 _LIMIT_S: Final = 5.0
 """How long the daemon is waited for; its settings take it a millisecond."""
