@@ -19,19 +19,17 @@ from cnm_bridge.core.planning.ports import PortClaims
 from cnm_bridge.core.settings import Scope, Settings
 from cnm_bridge.driver.attach.announcer import Announcer
 from cnm_bridge.driver.attach.attacher import Attachers
+from cnm_bridge.driver.attach.detachers import MoveDetacher, SandboxDetacher
 from cnm_bridge.driver.attach.leases import DhcpDaemons, Leases
 from cnm_bridge.driver.attach.move_attacher import MoveAttacher
-from cnm_bridge.driver.attach.move_detacher import MoveDetacher
 from cnm_bridge.driver.attach.place_finder import PlaceFinder, SandboxOwners
 from cnm_bridge.driver.attach.sandbox_attacher import SandboxAttacher
-from cnm_bridge.driver.attach.sandbox_detacher import SandboxDetacher
 from cnm_bridge.driver.attach.sandbox_sync import SandboxSync
-from cnm_bridge.driver.endpoints.after_join import JoinedEndpoints
+from cnm_bridge.driver.endpoints.after_join import JoinedEndpoints, Unpublished
 from cnm_bridge.driver.endpoints.attempts import Attempts
 from cnm_bridge.driver.endpoints.container_files import ContainerFiles
 from cnm_bridge.driver.endpoints.port_publisher import PortPublisher
 from cnm_bridge.driver.endpoints.service import EndpointService
-from cnm_bridge.driver.endpoints.unpublished_ports import Unpublished
 from cnm_bridge.driver.ipam.lost_addresses import UnclaimedAddresses
 from cnm_bridge.driver.ipam.plugin_runs import PluginRuns
 from cnm_bridge.driver.ipam.releases import Releases
@@ -39,7 +37,6 @@ from cnm_bridge.driver.ipam.sections import Sections
 from cnm_bridge.driver.ipam.service import IpamService
 from cnm_bridge.driver.networks.engine_import import EngineImport, NetworkNameResolver
 from cnm_bridge.driver.networks.lists import NetworkLists
-from cnm_bridge.driver.networks.outdated_endpoints import OutdatedEndpoints
 from cnm_bridge.driver.networks.plan_endpoint import EndpointPlanner
 from cnm_bridge.driver.networks.privileges import Privileges
 from cnm_bridge.driver.networks.readable_ids import ReadableIds
@@ -48,8 +45,7 @@ from cnm_bridge.driver.networks.ways_out import WaysOut
 from cnm_bridge.driver.recovery.lease_keeper import LeaseKeeper
 from cnm_bridge.driver.recovery.leftovers import LeftoverSearch, RemoveLeftovers
 from cnm_bridge.driver.recovery.rebuild_endpoint import LostRecords, RebuildEndpoint
-from cnm_bridge.driver.recovery.reconciler import Reconciler
-from cnm_bridge.driver.recovery.repair import Comparison, Repair
+from cnm_bridge.driver.recovery.reconciler import Comparison, Reconciler, Repair
 from cnm_bridge.driver.recovery.trusted_engine import TrustedEngine
 from cnm_bridge.driver.recovery.unfinished_teardowns import UnfinishedTeardowns
 from cnm_bridge.driver.teardown.address_owners import AddressOwners
@@ -124,7 +120,6 @@ class _Networks:
     directories: ConfigurationDirectories
     name_resolver: NetworkNameResolver
     engine_import: EngineImport
-    outdated: OutdatedEndpoints
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -349,7 +344,6 @@ def _make_networks(resources: Resources) -> _Networks:
         directories=directories,
         name_resolver=name_resolver,
         engine_import=engine_import,
-        outdated=OutdatedEndpoints(store, directories),
     )
 
 
@@ -570,7 +564,7 @@ def _make_requests(
             reconcile=recovery.reconciler,
             unpublished=endpoints.unpublished,
             dhcp=recovery.lease_keeper,
-            outdated=networks.outdated,
+            directories=networks.directories,
             ipam=addresses,
             running_dir=resources.running_dir,
         ),
@@ -581,7 +575,7 @@ def _make_requests(
             ways_out=networks.ways_out,
             teardowns=teardown.queue,
             journal=journal,
-            outdated=networks.outdated,
+            directories=networks.directories,
         ),
         checks=EndpointChecks(store, resources.runtime, kernel),
         actions=Actions(teardowns=teardown.queue, reconciler=recovery.reconciler, ipam=addresses),

@@ -135,7 +135,7 @@ async def test_a_refusal_while_another_network_hangs(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A DEL that hangs on another network is not waited for: ADD's refusal is reported at once."""
-    monkeypatch.setattr("cnm_bridge.driver.teardown.contention.WAIT_LIMIT_S", LIMIT_S)
+    monkeypatch.setattr("cnm_bridge.driver.endpoints.attempts.WAIT_LIMIT_S", LIMIT_S)
     async with one_address(store, tmp_path) as pool:
         await pool.adopt(THIRD, "other")
         pool.stuck.touch()

@@ -41,7 +41,7 @@ async def reboot(store: Store, settings: Settings) -> Daemon:
 
 async def test_a_nearly_full_pool(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Calls begin when the endpoints from before the reboot are gone, although this takes longer than usual."""
-    monkeypatch.setattr("cnm_bridge.driver.teardown.contention.WAIT_LIMIT_S", 0.3)
+    monkeypatch.setattr("cnm_bridge.driver.endpoints.attempts.WAIT_LIMIT_S", 0.3)
     real, slow = find_plugins("machine").directory, tmp_path / "slow"
     slow.touch()
     write_plugin(tmp_path / "bin/slow", f'[ "$CNI_COMMAND" = DEL ] && [ -e {slow} ] && sleep 1\nexec {real}/ptp')

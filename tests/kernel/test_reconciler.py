@@ -144,7 +144,7 @@ async def test_an_endpoint_whose_plugin_hangs(
     store: Store, engine: FakeEngine, daemon: Daemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is locked while its ports are published: the round does not wait for it, and the next one tries again."""
-    monkeypatch.setattr("cnm_bridge.driver.recovery.repair._LOCKED_LIMIT_S", 0.05)
+    monkeypatch.setattr("cnm_bridge.driver.recovery.reconciler._LOCKED_LIMIT_S", 0.05)
     await store.put_engine_identity(engine.identity)
     hangs, other = endpoint(token_hex(32)), endpoint(token_hex(32))
     for record in (hangs, other):

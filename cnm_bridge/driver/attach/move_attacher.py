@@ -34,7 +34,7 @@ from cnm_bridge.core.planning.outcome import refuse_ignored, with_moved_mac, wit
 from cnm_bridge.core.planning.plan import Plan
 from cnm_bridge.core.wire.network_driver import ChosenInterface, Joined
 from cnm_bridge.driver.attach.attacher import DeleteProgress
-from cnm_bridge.driver.attach.move_detacher import MoveDetacher
+from cnm_bridge.driver.attach.detachers import MoveDetacher
 from cnm_bridge.driver.attach.place_finder import PlaceFinder
 from cnm_bridge.driver.attach.sandbox_sync import SandboxSync
 from cnm_bridge.system.kernel import Kernel

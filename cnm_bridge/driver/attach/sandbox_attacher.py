@@ -46,10 +46,10 @@ from cnm_bridge.core.planning.outcome import refuse_ignored
 from cnm_bridge.core.planning.plan import Plan, with_address_mac
 from cnm_bridge.core.wire.network_driver import ChosenInterface, Joined
 from cnm_bridge.driver.attach.attacher import DeleteProgress
+from cnm_bridge.driver.attach.detachers import SandboxDetacher
 from cnm_bridge.driver.attach.leases import Leases
 from cnm_bridge.driver.attach.move_attacher import MoveAttacher, run_add, warn_of_dns
 from cnm_bridge.driver.attach.place_finder import PlaceFinder, refuse_to_move, why_no_link
-from cnm_bridge.driver.attach.sandbox_detacher import SandboxDetacher
 from cnm_bridge.driver.attach.sandbox_sync import SandboxSync
 from cnm_bridge.system.kernel import Finish, Kernel, Pin, StagedLink
 from cnm_bridge.system.scheduling import KeyedLocks

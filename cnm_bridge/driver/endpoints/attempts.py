@@ -2,20 +2,228 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Runs the plugins of CreateEndpoint and Join in every attach mode, undoes a failure, and repeats a refused attempt.
 
-`driver/teardown/contention.py` decides whether an attempt is repeated, and what it waits for before.
+DeleteEndpoint is answered before the plugins have run (docs/decisions/answer-before-del.md). Most later calls do not
+notice, because plugins can run ADD and DEL for several containers concurrently. But an endpoint that is being deleted,
+or dead, may still hold what a new one needs. There is one rule for an ADD that a plugin refuses: it waits for the
+pending teardowns of its CNI network, tears down what is dead there, and is tried again, three times at most. What calls
+themselves make and undo does not count. If it asks for addresses that it may do without (`cni.sticky`), it is tried
+again without them. dockerd holds a lock of the network meanwhile, so all waits of a call end after ten seconds.
 """
 
-from collections.abc import Awaitable, Callable, Iterator
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Final
 
-from cni_bridge_state import EndpointId, EndpointRecord, Phase
+from cni_bridge_state import AttachmentId, EndpointId, EndpointRecord, Phase
 from cni_bridge_state.store import Store
 from cni_invoker import PluginFailed
-from cnm_bridge.core.errors import Refused
-from cnm_bridge.driver.teardown.contention import Contention
+from cnm_bridge.core.errors import Refused, endpoint_option
+from cnm_bridge.core.link_state import IpAddress
+from cnm_bridge.core.wire.network_driver import EndpointReference
+from cnm_bridge.driver.teardown.address_owners import describe_holders
 from cnm_bridge.driver.teardown.dead_endpoints import DeadEndpoints
+from cnm_bridge.driver.teardown.teardown import first_pending_plugin
 from cnm_bridge.system.scheduling import KeyedLocks
+
+_WHAT_TO_DO: Final = (
+    "try again when `cni-bridge status` no longer shows that endpoint; "
+    "if it stays, its plugin hangs or fails: see the log"
+)
+
+WAIT_LIMIT_S: Final = 10.0
+"""Limit for all waits of one call. dockerd delays other calls for the network meanwhile."""
+
+_RETRIES: Final = 3
+"""Each wait before one takes its share of the time that is left: a DEL that hangs does not keep what others free."""
+
+_BRIDGE_WITHOUT_MAC: Final = "could not set bridge's mac"
+"""`bridge` fails so once on a bridge without ports and without an address, as an ADD leaves it whose IPAM plugin has
+failed, or that was killed (https://github.com/containernetworking/plugins/issues/620). It has set the address by then,
+so the next ADD succeeds. There is no code for it."""
+
+
+def wait_deadline() -> float:
+    """Return when all waits of a call end that begins now, in event loop time."""
+    return asyncio.get_running_loop().time() + WAIT_LIMIT_S
+
+
+@dataclass(slots=True)
+class Contention:
+    """The waits of one call for a new endpoint on a CNI network.
+
+    Attributes:
+        dead: Tears down dead endpoints.
+        network: The CNI network.
+        deadline: When all waits end, in event loop time.
+        endpoint: The endpoint.
+        addresses: The addresses that it asks for.
+        ask_for_none: Makes later attempts ask for no addresses; None if they must be these. The waits for these end
+            when half of the time is over.
+    """
+
+    dead: DeadEndpoints
+    network: str
+    deadline: float
+    endpoint: EndpointReference
+    addresses: Collection[IpAddress]
+    ask_for_none: Callable[[], None] | None = None
+    _end: float = field(init=False)
+    _retries: int = field(default=_RETRIES, init=False)
+    _ended: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._end = self.deadline
+        if self.ask_for_none is not None:
+            self.deadline -= self.remaining_s / 2
+        self.note_attempt()
+
+    @property
+    def remaining_s(self) -> float:
+        """The seconds until all waits end; 0 afterwards."""
+        return max(0.0, self.deadline - asyncio.get_running_loop().time())
+
+    async def wait_for_addresses(self) -> None:
+        """Wait until no endpoint with one of the addresses is being deleted.
+
+        `firewall` finds its rules by address: the DEL of such an endpoint would remove the rules of the new one. A
+        teardown that has failed is tried once more. If it fails again, or if its plugin hung, it is not waited for;
+        `address_owners.py` handles it.
+
+        Raises:
+            Refused: An endpoint with such an address is still being deleted when the time is up.
+        """
+        wanted = frozenset(map(str, self.addresses))
+        holders = self.dead.store.endpoints_with_address(wanted)
+        again = (record.id for record in holders if not self.dead.teardowns.has_hung(record.id))
+        if await self._wait_or_retry([record.id for record in holders], again):
+            return
+        for record in holders:
+            if record.id in self.dead.teardowns.leaving:
+                if self._asks_for_none():
+                    return
+                shared = ", ".join(sorted(wanted.intersection(record.addresses)))
+                raise Refused(f"address {shared} is not free yet: {self._describe(record)}; {_WHAT_TO_DO}")
+
+    async def wait_for_attachment(self, attachment_id: AttachmentId) -> None:
+        """Wait until no endpoint has an attachment, which has the same ID after each restart of its container.
+
+        A teardown of its holder that has failed is tried once more. A holder that is dead is torn down.
+
+        Raises:
+            Refused: An endpoint has it when the time is up.
+        """
+        holder = self.dead.store.find_attachment(attachment_id)
+        if holder is None:
+            return
+        await self._wait_or_retry([holder.id], [holder.id])
+        current = self.dead.store.find_endpoint(holder.id)
+        if current is not None and not self.dead.teardowns.is_pending(holder.id):
+            await self.dead.tear_down([current], self.deadline)
+        remaining = self.dead.store.find_endpoint(holder.id)
+        if remaining is None:
+            return
+        what = "DHCP client identifier"
+        if self.dead.teardowns.is_pending(holder.id):
+            raise Refused(f"the {what} is not free yet: {self._describe(remaining)}; {_WHAT_TO_DO}")
+        remedy = f"give each container its own with {endpoint_option('cni.dhcp.client-id', 'NAME')}"
+        raise Refused(f"endpoint {holder.id} has the same {what}; {remedy}")
+
+    def note_attempt(self) -> None:
+        """Note that an attempt begins now: teardowns that end from now on may let the next one succeed."""
+        self._ended = self.dead.teardowns.count_ended(self.network)
+
+    async def wait_or_raise(self, exc: PluginFailed) -> None:
+        """Return when another attempt may succeed after a plugin refused an ADD.
+
+        Raises:
+            PluginFailed: `exc`: there is nothing to wait for.
+            Refused: The same, with who has a requested address, or an endpoint that may hold what was refused.
+        """
+        if _BRIDGE_WITHOUT_MAC in exc.msg and self._retries == _RETRIES:
+            self._retries -= 1
+            return
+        if await self._wait_before_retry() or self._asks_for_none():
+            return
+        holders = describe_holders(self.dead.store, self.network, self.addresses, self.endpoint)
+        reason = holders or self._describe_pending()
+        if not reason:
+            raise exc
+        raise Refused(f"{exc}; {reason}") from exc
+
+    def _asks_for_none(self) -> bool:
+        """Ask for no addresses from the next attempt on; return whether that changes anything."""
+        if self.ask_for_none is None:
+            return False
+        self.ask_for_none()
+        self.ask_for_none, self.addresses = None, ()
+        self.deadline, self._retries = self._end, _RETRIES
+        return True
+
+    async def _wait_before_retry(self) -> bool:
+        """Wait until another attempt may succeed; return whether one may.
+
+        One may if an attempt to tear down another endpoint of the CNI network has ended since `note_attempt`: also one
+        that failed, because plugins may have freed something before. Dead endpoints are searched for when no teardown
+        is pending, or when the pending ones have freed nothing.
+        """
+        while self._retries and self.remaining_s:
+            pending, is_first = self._pending, self._retries == _RETRIES
+            until = asyncio.get_running_loop().time() + self.remaining_s / self._retries
+            self._retries -= 1
+            if not self._has_ended and not (pending and is_first):
+                await self.dead.begin_on(self.network, self.endpoint.endpoint_id, until)
+                pending = self._pending
+            await self._in_time(self.dead.teardowns.wait_left(pending), until)
+            if self._has_ended or not pending:
+                return self._has_ended
+        return False
+
+    @property
+    def _pending(self) -> frozenset[EndpointId]:
+        """The other endpoints of the network that are being torn down."""
+        return self.dead.teardowns.leaving_network(self.network) - {self.endpoint.endpoint_id}
+
+    @property
+    def _has_ended(self) -> bool:
+        """Whether an attempt to tear down another endpoint of the network has ended since `note_attempt`."""
+        return self._ended != self.dead.teardowns.count_ended(self.network)
+
+    async def _wait_or_retry(self, holders: Collection[EndpointId], again: Iterable[EndpointId]) -> bool:
+        """Wait until none of the holders is being deleted; return whether that was so in time.
+
+        What made a DEL fail may be gone, and the pause before its next attempt may be minutes. So the failed ones in
+        `again` are tried once more.
+        """
+        if not holders:
+            return True
+        return await self._in_time(self.dead.teardowns.wait_left(holders)) and await self._in_time(
+            self.dead.teardowns.retry(again, go_first=True)
+        )
+
+    async def _in_time(self, wait: Awaitable[None], until: float | None = None) -> bool:
+        """Return whether `wait` completes before a moment in event loop time, by default the end of the time limit."""
+        try:
+            async with asyncio.timeout_at(self.deadline if until is None else until):
+                await wait
+        except TimeoutError:
+            return False
+        return True
+
+    def _describe_pending(self) -> str:
+        """Return a message that names an endpoint still being deleted on the CNI network, "" if there is none."""
+        for record in filter(None, map(self.dead.store.find_endpoint, sorted(self._pending))):
+            return f"perhaps what it needs is not free yet: {self._describe(record)}; {_WHAT_TO_DO}"
+        return ""
+
+    def _describe(self, record: EndpointRecord) -> str:
+        plugin = first_pending_plugin(record)
+        what = f"plugin {plugin} has not completed its DEL" if plugin else "its record has not been removed"
+        error = self.dead.teardowns.find_error(record.id)
+        why = "" if error is None else f" (last error: {error})"
+        return f"endpoint {record.id} is being deleted, {what}{why}"
+
 
 Attempt = Callable[[EndpointRecord | None], Awaitable[EndpointRecord]]
 """Makes one attempt, under the endpoint's lock. It receives the record from before the first one, None if there was

@@ -41,11 +41,10 @@ from cnm_bridge.core.wire.network_driver import (
 )
 from cnm_bridge.driver.attach.attacher import Attacher, Attachers
 from cnm_bridge.driver.endpoints.after_join import JoinedEndpoints
-from cnm_bridge.driver.endpoints.attempts import Attempts, Call
+from cnm_bridge.driver.endpoints.attempts import Attempts, Call, Contention, wait_deadline
 from cnm_bridge.driver.networks.plan_endpoint import EndpointPlanner
 from cnm_bridge.driver.networks.ways_out import WaysOut
 from cnm_bridge.driver.teardown.address_owners import AddressOwners
-from cnm_bridge.driver.teardown.contention import Contention, wait_deadline
 from cnm_bridge.driver.teardown.queue import TeardownQueue
 from cnm_bridge.system.scheduling import KeyedLocks
 

@@ -2,7 +2,9 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Finds the network configuration lists of networks: on disk, or brought by the network itself."""
 
-from collections.abc import Iterator
+import asyncio
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -16,8 +18,9 @@ from cni_invoker.errors import ConfigurationNotFound
 from cnm_bridge.core.errors import Refused, network_option
 from cnm_bridge.core.lists.guard import is_guarded, with_guard
 from cnm_bridge.core.options.cni_options import CONFIGURATION, INLINE, Options, parse_options
+from cnm_bridge.core.planning.plan import configuration_digest
 from cnm_bridge.driver.networks.engine_import import EngineImport, NetworkNameResolver
-from cnm_bridge.system.scheduling import KeyedLocks
+from cnm_bridge.system.scheduling import KeyedLocks, TimeSlice
 
 log = structlog.get_logger()
 
@@ -144,3 +147,24 @@ class NetworkLists:
                 f"option {INLINE}: the host has a CNI configuration {inline.name} already ({known.source}); use "
                 f"-o {CONFIGURATION}={inline.name}, or give the list another name"
             )
+
+
+async def count_outdated(store: Store, directories: ConfigurationDirectories) -> Mapping[NetworkId, int]:
+    """Return how many endpoints of each network were made before their list changed on disk, or was removed.
+
+    Endpoints without a digest do not count: they were rebuilt, or made from an inline list.
+    """
+
+    def digest_all() -> Mapping[str, str]:
+        index = directories.index()
+        return {name: configuration_digest(index.find(name).document) for name in index.names}
+
+    digests = await asyncio.to_thread(digest_all)
+    found: Counter[NetworkId] = Counter()
+    time_slice = TimeSlice()
+    for one in store.endpoints():
+        made_from = one.configuration_digest
+        if made_from is not None and digests.get(one.attachment.network) != made_from:
+            found[one.network_id] += 1
+        await time_slice.pause()
+    return found

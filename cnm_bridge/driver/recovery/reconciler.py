@@ -1,21 +1,246 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Runs rounds of comparison and repair: whenever the engine comes up, periodically, and on request."""
+"""Compares the records with the engine and the kernel, and repairs the differences, in rounds.
+
+What Docker and the kernel have lost is torn down; what Docker has and we have lost is rebuilt. A round compares twice
+and acts only on what both comparisons found: an endpoint whose CreateEndpoint has not been answered yet is in no list
+of Docker's, and a DeleteEndpoint may be on its way to us.
+"""
 
 import asyncio
 import time
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
 
 import structlog
 
-from cni_bridge_state import StateError
+from cni_bridge_state import AttachmentId, EndpointId, EndpointRecord, NetworkId, StateError
+from cni_bridge_state.store import Store
+from cni_invoker import CniError
+from cnm_bridge.core.engine_facts import EngineEndpoint, EngineNetwork
+from cnm_bridge.core.errors import BridgeError, EngineUnavailable
+from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.driver.ipam.lost_addresses import UnclaimedAddresses
+from cnm_bridge.driver.networks.lists import NetworkLists
+from cnm_bridge.driver.networks.service import NetworkService
 from cnm_bridge.driver.networks.ways_out import WaysOut
-from cnm_bridge.driver.recovery.repair import Repair
-from cnm_bridge.driver.recovery.trusted_engine import TrustedEngine
+from cnm_bridge.driver.recovery.artifacts import remove_unwritten
+from cnm_bridge.driver.recovery.leftovers import Leftovers, LeftoverSearch, RemoveLeftovers
+from cnm_bridge.driver.recovery.rebuild_endpoint import RebuildEndpoint
+from cnm_bridge.driver.recovery.trusted_engine import (
+    FORGOTTEN,
+    EngineAnswer,
+    TrustedEngine,
+    forgotten_endpoints,
+    forgotten_networks,
+    unchanged_since,
+    unknown_endpoints,
+)
+from cnm_bridge.driver.teardown.liveness import DEAD, Liveness
+from cnm_bridge.driver.teardown.queue import TeardownQueue
 
 log = structlog.get_logger()
+
+_LOCKED_LIMIT_S: Final = 2.0
+"""How long a round waits for a forgotten endpoint that is locked, perhaps because a plugin hangs."""
+_NOT_OURS: Final = (
+    "endpoints that Docker has lost cannot be found; make sure that --docker-host is the engine that uses this driver"
+)
+_FOREIGN: Final = (
+    "the engine of --docker-host does not know it, so it stays until the engine that has made it removes it; a second "
+    "engine should have an instance of cni-bridge of its own"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Differences:
+    """The differences that one comparison found.
+
+    Attributes:
+        forgotten: Endpoints that Docker or the kernel has lost: the record, and the reason for the log.
+        networks: Networks that Docker has lost.
+        unknown: Endpoints in containers that Docker has and that have no record, each with its network.
+        leftovers: Objects of endpoints whose record was lost.
+        unwritten: Reservations that are empty because host-local was killed, or is about to write them.
+        has_networks: Whether there are records of networks.
+        answer: The engine's answer, None if there was none.
+    """
+
+    forgotten: Mapping[EndpointId, tuple[EndpointRecord, str]] = field(default_factory=dict)
+    networks: frozenset[NetworkId] = frozenset()
+    unknown: Mapping[EndpointId, tuple[EngineNetwork, EngineEndpoint]] = field(default_factory=dict)
+    leftovers: Mapping[AttachmentId, Leftovers] = field(default_factory=dict)
+    unwritten: tuple[Path, ...] = ()
+    has_networks: bool = False
+    answer: EngineAnswer | None = None
+
+    @property
+    def lost_records(self) -> tuple[EndpointRecord, ...]:
+        """The records of the forgotten endpoints."""
+        return tuple(record for record, _ in self.forgotten.values())
+
+    def without(self, endpoints: frozenset[EndpointId]) -> "Differences":
+        """Return the differences besides those of some unknown endpoints."""
+        return replace(
+            self,
+            unknown={key: found for key, found in self.unknown.items() if key not in endpoints},
+            leftovers={key: found for key, found in self.leftovers.items() if EndpointId(key) not in endpoints},
+        )
+
+    def __bool__(self) -> bool:
+        return bool(self.forgotten or self.networks or self.unknown or self.leftovers)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Compares the records with the engine and the kernel."""
+
+    store: Store
+    engine: TrustedEngine
+    liveness: Liveness
+    lists: NetworkLists
+    search: LeftoverSearch
+
+    async def find_differences(self) -> Differences:
+        """Compare once. What cannot be read is logged, and counts as no difference.
+
+        Raises:
+            StateError: What the engine reports of a network cannot be written.
+        """
+        # Records first: a record stored later is not compared, so a new endpoint does not look like a lost one.
+        endpoints, networks = self.store.endpoints(), self.store.networks()
+        unwritten = await self.search.find_unwritten(self.lists.bound_names(), self.lists.bound_documents())
+        forgotten: dict[EndpointId, tuple[EndpointRecord, str]] = {}
+        try:
+            forgotten |= {record.id: (record, DEAD) for record in await self.liveness.find_dead(endpoints)}
+        except KernelError as exc:
+            log.warning("reconcile.kernel_unread", error=str(exc))
+        try:
+            answer = await self.engine.ask(networks, endpoints)
+        except EngineUnavailable as exc:
+            log.info("reconcile.engine_unread", error=str(exc))
+            return Differences(forgotten=forgotten, unwritten=unwritten)
+        if answer.view is None:
+            return Differences(
+                forgotten=forgotten,
+                unwritten=unwritten,
+                has_networks=bool(networks),
+                answer=answer,
+            )
+        leftovers = await self._find_leftovers()
+        gone = {record.id: (record, FORGOTTEN) for record in forgotten_endpoints(answer.view, endpoints)}
+        return Differences(
+            leftovers=leftovers,
+            forgotten=forgotten | gone,
+            networks=frozenset(record.id for record in forgotten_networks(answer.view, networks, endpoints)),
+            unknown=unknown_endpoints(answer.view, self.store.endpoints()),
+            unwritten=unwritten,
+            has_networks=bool(networks),
+            answer=answer,
+        )
+
+    async def _find_leftovers(self) -> Mapping[AttachmentId, Leftovers]:
+        try:
+            return await self.search.find(self.lists.bound_names(), self.lists.bound_documents())
+        except KernelError as exc:
+            log.warning("reconcile.kernel_unread", error=str(exc))
+            return {}
+
+
+@dataclass(slots=True, kw_only=True)
+class Repair:
+    """Compares twice and repairs."""
+
+    comparison: Comparison
+    liveness: Liveness
+    networks: NetworkService
+    teardowns: TeardownQueue
+    rebuild_endpoint: RebuildEndpoint
+    remove_leftovers: RemoveLeftovers
+    grace_s: float
+    _warned_before: frozenset[tuple[str, str]] = field(default=frozenset(), init=False)
+    _warned_now: set[tuple[str, str]] = field(default_factory=set, init=False)
+    _not_rebuilt: set[EndpointId] = field(default_factory=set, init=False)
+    _foreign_before: frozenset[NetworkId] = field(default=frozenset(), init=False)
+
+    async def __call__(self) -> EngineAnswer | None:
+        """Compare twice, and repair the differences found by both; return the engine's answer.
+
+        Raises:
+            StateError: A record cannot be written.
+        """
+        self._warned_before, self._warned_now = frozenset(self._warned_now), set()
+        first = await self._compare()
+        if first.answer is not None and first.answer.is_new:  # now the engine's own list of networks counts, too
+            first = await self._compare()
+        # What the last round could not rebuild was found by two comparisons then: it needs no further pause.
+        known = frozenset(first.unknown.keys() & self._not_rebuilt)
+        self._not_rebuilt.clear()
+        for endpoint_id in known:
+            await self._try_rebuild(*first.unknown[endpoint_id])
+        first = first.without(known)
+        if not first:
+            return first.answer
+        await asyncio.sleep(self.grace_s)
+        second = await self._compare()
+        due = await self.liveness.without_in_use(unchanged_since(first.lost_records, second.lost_records))
+        async with asyncio.TaskGroup() as tasks:
+            for record in due:
+                tasks.create_task(self._abandon(*second.forgotten[record.id]))
+        for network_id in second.networks & first.networks:
+            log.warning("network.forgotten", network_id=network_id, reason=FORGOTTEN)
+            await self.networks.forget(network_id)
+        for endpoint_id in second.unknown.keys() & first.unknown.keys():
+            await self._try_rebuild(*second.unknown[endpoint_id])
+        for attachment_id in (second.leftovers.keys() & first.leftovers.keys()) - second.unknown.keys():
+            await self.remove_leftovers(second.leftovers[attachment_id])
+        return second.answer
+
+    async def _abandon(self, record: EndpointRecord, reason: str) -> None:
+        log.warning("endpoint.forgotten", endpoint_id=record.id, phase=record.phase.value, reason=reason)
+        with suppress(TimeoutError):  # the next round tries again
+            async with asyncio.timeout(_LOCKED_LIMIT_S):
+                await self.teardowns.abandon(record)
+
+    async def _compare(self) -> Differences:
+        """Compare once, and do what needs no second comparison."""
+        found = await self.comparison.find_differences()
+        if found.answer is not None and found.answer.view is None and found.has_networks:
+            identity = found.answer.identity
+            self._warn_once(identity, "engine.knows_no_network", engine=identity, consequence=_NOT_OURS)
+        if found.answer is not None:  # one whose CreateNetwork has just been answered may not be listed yet
+            for network_id in sorted(found.answer.foreign & self._foreign_before):
+                self._warn_once(network_id, "network.of_another_engine", network_id=network_id, consequence=_FOREIGN)
+            self._foreign_before = found.answer.foreign
+        for file in found.unwritten:
+            await self._release(file)
+        return found
+
+    async def _release(self, unwritten: Path) -> None:
+        """Release an address whose reservation is empty because host-local was killed."""
+        try:
+            if await asyncio.to_thread(remove_unwritten, unwritten):
+                log.warning("reservation.unwritten", file=str(unwritten))
+        except OSError as exc:
+            self._warn_once(str(unwritten), "reservation.unwritten_kept", file=str(unwritten), error=str(exc))
+
+    async def _try_rebuild(self, network: EngineNetwork, endpoint: EngineEndpoint) -> None:
+        try:
+            await self.rebuild_endpoint(network, endpoint)
+        except (BridgeError, CniError, KernelError, StateError) as exc:
+            self._not_rebuilt.add(EndpointId(endpoint.id))
+            self._warn_once(endpoint.id, "endpoint.not_rebuilt", endpoint_id=endpoint.id, error=str(exc))
+        except Exception:  # a bug is logged, and must not keep the round from handling the other endpoints
+            log.exception("endpoint.not_rebuilt", endpoint_id=endpoint.id)
+
+    def _warn_once(self, subject: str, event: str, **fields: str) -> None:
+        """Log a problem that the daemon cannot repair, unless the previous round logged it too."""
+        if (subject, event) not in self._warned_before | self._warned_now:
+            log.warning(event, **fields)
+        self._warned_now.add((subject, event))
 
 
 @dataclass(slots=True, kw_only=True)

@@ -16,15 +16,16 @@ from typing import Final
 from cni_bridge_spec import JsonObject, JsonValue, get_objects, get_str, render_json
 from cni_bridge_state import AddressRecord, EndpointId, EndpointRecord, Phase, ReservationRecord
 from cni_bridge_state.store import Store
+from cni_invoker import ConfigurationDirectories
 from cni_invoker.advanced import find_running
 from cnm_bridge.core.endpoint import Endpoint
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.link.endpoint_replies import known_addresses
 from cnm_bridge.core.options.cni_options import INLINE
-from cnm_bridge.driver.endpoints.unpublished_ports import Unpublished
+from cnm_bridge.driver.endpoints.after_join import Unpublished
 from cnm_bridge.driver.ipam.lost_addresses import UnclaimedAddresses
 from cnm_bridge.driver.ipam.releases import Releases
-from cnm_bridge.driver.networks.outdated_endpoints import OutdatedEndpoints
+from cnm_bridge.driver.networks.lists import count_outdated
 from cnm_bridge.driver.recovery.lease_keeper import LeaseKeeper
 from cnm_bridge.driver.recovery.reconciler import Reconciler
 from cnm_bridge.driver.teardown.queue import TeardownQueue
@@ -135,7 +136,7 @@ class Status:
     reconcile: Reconciler
     unpublished: Unpublished
     dhcp: LeaseKeeper
-    outdated: OutdatedEndpoints
+    directories: ConfigurationDirectories
     running_dir: Path
     ipam: IpamDocuments
 
@@ -157,8 +158,8 @@ class Status:
                 "identity": self.store.engine_identity(),
                 "rounds": self.reconcile.rounds,
             },
-            "networks": await describe_networks(self.store, self.outdated),
-            "lists": [*await self.outdated.names()],
+            "networks": await describe_networks(self.store, self.directories),
+            "lists": [*(await asyncio.to_thread(self.directories.index)).names],
             "pendingTeardowns": describe_pending(self.teardowns),
             "untriedTeardowns": [*sorted(self.teardowns.untried)],
             "dhcp": [
@@ -176,9 +177,9 @@ class Status:
         return await with_many(document, "endpoints", endpoints)
 
 
-async def describe_networks(store: Store, outdated: OutdatedEndpoints) -> list[JsonValue]:
+async def describe_networks(store: Store, directories: ConfigurationDirectories) -> list[JsonValue]:
     """Return the networks as several documents have them."""
-    counts = await outdated.count()
+    counts = await count_outdated(store, directories)
     return [
         {
             "id": network.id,

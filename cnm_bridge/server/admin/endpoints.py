@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from cni_bridge_spec import JsonObject, JsonValue, get_list
 from cni_bridge_state import EndpointId, EndpointRecord, Phase
 from cni_bridge_state.store import Store
+from cni_invoker import ConfigurationDirectories
 from cnm_bridge.core.endpoint import Endpoint
 from cnm_bridge.core.link.plan_sandbox import plan_sandbox
 from cnm_bridge.core.planning.ports import CAPABILITY
-from cnm_bridge.driver.endpoints.unpublished_ports import Unpublished
-from cnm_bridge.driver.networks.outdated_endpoints import OutdatedEndpoints
+from cnm_bridge.driver.endpoints.after_join import Unpublished
 from cnm_bridge.driver.networks.ways_out import WaysOut
 from cnm_bridge.driver.recovery.artifacts import HostArtifacts
 from cnm_bridge.driver.teardown.queue import TeardownQueue
@@ -34,7 +34,7 @@ class EndpointDocuments:
     ways_out: WaysOut
     teardowns: TeardownQueue
     journal: Journal
-    outdated: OutdatedEndpoints
+    directories: ConfigurationDirectories
 
     async def render_list(self, parameters: Mapping[str, str]) -> bytes:
         """Return the list as JSON; with `dynamic=1` also the dynamic addresses, for which each sandbox is entered."""
@@ -43,7 +43,7 @@ class EndpointDocuments:
         if parameters.get("dynamic") == "1":
             found = await self._find_dynamic(endpoints)
             documents = ({**self._summary(one), "dynamicAddresses": [*found.get(one.altname, ())]} for one in endpoints)
-        networks = await describe_networks(self.store, self.outdated)
+        networks = await describe_networks(self.store, self.directories)
         return await with_many({"networks": networks}, "endpoints", documents)
 
     async def describe(self, parameters: Mapping[str, str]) -> JsonObject:

@@ -25,7 +25,7 @@ from cni_bridge_state import AddressPoolRecord, AddressRecord, EndpointRecord, P
 from cni_bridge_state.store import Store
 from cni_invoker import ConfigurationDirectories, NetworkConfigurationList
 from cnm_bridge.core.lists.address_ranges import HOST_LOCAL, find_ranges, reservation_directories
-from cnm_bridge.driver.endpoints.unpublished_ports import Unpublished
+from cnm_bridge.driver.endpoints.after_join import Unpublished
 from cnm_bridge.driver.ipam.releases import Releases
 from cnm_bridge.driver.recovery.reconciler import Reconciler
 from cnm_bridge.driver.teardown.queue import TeardownQueue

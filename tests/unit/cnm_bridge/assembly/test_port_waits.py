@@ -37,7 +37,7 @@ class Recorded(DeadEndpoints):
 async def test_both_waits_have_one_limit(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """If the teardown of the holder uses up the limit, no time is left to check whether another holder is dead."""
     monkeypatch.setattr("cnm_bridge.assembly.DeadEndpoints", Recorded)
-    monkeypatch.setattr("cnm_bridge.driver.teardown.contention.WAIT_LIMIT_S", 0.1)
+    monkeypatch.setattr("cnm_bridge.driver.endpoints.attempts.WAIT_LIMIT_S", 0.1)
     settings = Settings(state_dir=tmp_path / "state", run_dir=tmp_path / "run", docker_host=f"unix://{tmp_path}/none")
     attachment = replace(RECORD.attachment, capability_args={"portMappings": [HOST_PORT]})
     owner = replace(RECORD, id=OWNER, phase=Phase.DELETING, sandbox_key="/run/other", attachment=attachment)

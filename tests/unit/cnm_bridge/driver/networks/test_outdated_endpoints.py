@@ -10,7 +10,7 @@ from cni_bridge_spec import JsonObject
 from cni_bridge_state.store import Store
 from cni_invoker import ConfigurationDirectories
 from cnm_bridge.core.planning.plan import configuration_digest
-from cnm_bridge.driver.networks.outdated_endpoints import OutdatedEndpoints
+from cnm_bridge.driver.networks.lists import count_outdated
 from tests.records import NETWORK, endpoint, put
 
 
@@ -23,12 +23,11 @@ async def test_changes_of_a_list_in_use(store: Store, tmp_path: Path) -> None:
     """A list that is removed has changed, too; restoring the old content ends it."""
     (tmp_path / "conf").mkdir()
     file = tmp_path / "conf/lan.conflist"
-    outdated = OutdatedEndpoints(store, ConfigurationDirectories(tmp_path / "conf"))
+    directories = ConfigurationDirectories(tmp_path / "conf")
     await put(store, replace(endpoint("1" * 64), configuration_digest=configuration_digest(document("good"))))
     await put(store, endpoint("2" * 64))  # of an earlier version: nothing is known of its list
     for types, count in ((("good",), {}), (("good", "more"), {NETWORK: 1}), (("good",), {})):
         file.write_text(json.dumps(document(*types)))
-        assert await outdated.count() == count
+        assert await count_outdated(store, directories) == count
     file.unlink()
-    assert await outdated.count() == {NETWORK: 1}
-    assert await outdated.names() == ()
+    assert await count_outdated(store, directories) == {NETWORK: 1}
