@@ -6,6 +6,7 @@ The only room that uses netlink and pyroute2; the rooms above call `Kernel`. It 
 or HTTP.
 """
 
+import cnm_bridge.system.kernel.netlink  # noqa: F401  # before other modules import pyroute2
 from cnm_bridge.system.kernel.container_files import read_host_config
 from cnm_bridge.system.kernel.host import WATCHES_AT_ONCE
 from cnm_bridge.system.kernel.host_ports import HostPorts
