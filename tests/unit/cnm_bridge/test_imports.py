@@ -21,14 +21,3 @@ def test_nothing_is_loaded_for_other_commands_before_the_socket_is_open() -> Non
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
-
-
-def test_only_the_subcommand_that_is_used_is_loaded() -> None:
-    """The command line itself loads none of them."""
-    code = (
-        "import sys; from cnm_bridge.operator.cli.main import main; "
-        "loaded = lambda: [name for name in sys.modules if '.cli.commands.' in name]; "
-        "print(loaded()); main.commands['ls']; print(loaded())"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n['cnm_bridge.operator.cli.commands.ls']\n"

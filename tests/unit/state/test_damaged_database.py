@@ -68,17 +68,6 @@ def test_no_damage_prevents_a_start(history: History, tmp_path: Path) -> None:
         assert recovered_part(damaged) == found, description
 
 
-@pytest.mark.parametrize("name", ["CURRENT", "MANIFEST"])
-def test_without_its_directory_of_tables_nothing_is_lost(history: History, name: str) -> None:
-    """Everything is in the tables and the log."""
-    for path in (history.directory / "leveldb").glob(f"{name}*"):
-        path.unlink()
-    store = Store.open(history.directory)
-    (finding,) = store.findings
-    assert (dict(content(store)), finding.lost) == (history.last, 0)
-    store.close()
-
-
 def test_lost_records_are_counted(history: History) -> None:
     """The number of records is in each write, so a table that is gone is missed."""
     for path in (history.directory / "leveldb").glob("*.ldb"):

@@ -76,17 +76,6 @@ def test_a_record_under_another_key(directory: Path, network: NetworkRecord, end
     store.close()
 
 
-def test_only_the_newest_copies_are_kept(directory: Path) -> None:
-    """Repeated damage does not fill the disk."""
-    copies = []
-    for number in range(8):
-        put(directory, f"network/n{number}", b"{}")
-        store = Store.open(directory)
-        copies += [finding.copy for finding in store.findings]
-        store.close()
-    assert sorted(directory.glob("leveldb.damaged-*")) == copies[-5:]
-
-
 def test_a_copy_is_complete_on_disk_before_it_has_its_name(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only its files and the two directories are waited for: another file system of the host may hang."""
     synced: list[str] = []

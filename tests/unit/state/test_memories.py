@@ -2,7 +2,6 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """What the last container with a key had is stored with its endpoint, and survives all that the state survives."""
 
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,14 +14,6 @@ from cni_bridge_state.store import Store
 from tests.records import endpoint
 
 MAC = "02:00:00:00:00:09"
-
-
-@pytest.fixture(name="store")
-async def make_store(tmp_path: Path) -> AsyncIterator[Store]:
-    """An empty store."""
-    store = Store.open(tmp_path / "one")
-    yield store
-    store.close()
 
 
 def with_key(number: int, key: str, address: str) -> EndpointRecord:

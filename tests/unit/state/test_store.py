@@ -4,8 +4,6 @@
 
 import asyncio
 import os
-import subprocess
-import sys
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -23,7 +21,6 @@ from cni_bridge_state import (
     NotJoined,
     Phase,
     RecordDamaged,
-    RecordNotFound,
     RequestedInterface,
     StateLocked,
     StateUnusable,
@@ -60,18 +57,6 @@ async def test_values_are_stored_uncompressed(tmp_path: Path, endpoint: Endpoint
     store.close()
     Store.open(tmp_path).close()  # moves it from the log into a table
     assert any(b"x" * 1000 in table.read_bytes() for table in (tmp_path / "leveldb").glob("*.ldb"))
-
-
-async def test_records_are_parsed_once(store: Store, network: NetworkRecord, endpoint: EndpointRecord) -> None:
-    """Reading a record twice returns the same object until it changes."""
-    await store.put_network(network)
-    await store.put_endpoint(endpoint)
-    assert store.find_network(network.id) is store.networks()[0]
-    before = store.endpoints()
-    assert store.endpoints() is before
-    assert store.find_endpoint(endpoint.id) is before[0]
-    await store.put_endpoint(replace(endpoint, phase=Phase.READY))
-    assert [record.phase for record in store.endpoints()] == [Phase.READY]
 
 
 async def test_a_failed_write_keeps_the_record(store: Store, endpoint: EndpointRecord) -> None:
@@ -199,13 +184,6 @@ async def test_a_network_can_be_removed_twice(store: Store, network: NetworkReco
     assert store.networks() == ()
 
 
-def test_an_unknown_endpoint_is_an_error(store: Store, endpoint: EndpointRecord) -> None:
-    """`find_endpoint` returns None; the error of `get_endpoint` names the ID."""
-    assert store.find_endpoint(endpoint.id) is None
-    with pytest.raises(RecordNotFound, match=endpoint.id):
-        store.get_endpoint(endpoint.id)
-
-
 async def _advance_to(store: Store, endpoint: EndpointRecord, phase: Phase | None) -> None:
     """Take a new endpoint to a phase by legal steps."""
     steps: dict[Phase | None, tuple[Phase, ...]] = {
@@ -299,49 +277,3 @@ def test_a_path_that_is_no_database_is_an_error(tmp_path: Path) -> None:
         Store.open(tmp_path)
     (tmp_path / "leveldb").unlink()
     Store.open(tmp_path).close()
-
-
-def test_the_state_directory_is_private(tmp_path: Path) -> None:
-    """Configurations may contain credentials: only the owner has access, also to an existing directory."""
-    (tmp_path / "state").mkdir(mode=0o755)
-    Store.open(tmp_path / "state").close()
-    assert (tmp_path / "state").stat().st_mode & 0o077 == 0
-
-
-def test_writes_after_a_failed_write_are_kept(tmp_path: Path) -> None:
-    """A write that failed halfway, as on a full disk, does not damage records that are stored later."""
-    directory = tmp_path / "state"
-    done = subprocess.run([sys.executable, "-c", FULL_DISK, directory], capture_output=True, text=True, check=False)
-    assert done.stdout.split() == ["StateUnusable", "stored"], done.stderr
-    store = Store.open(directory)
-    assert [network.id for network in store.networks()] == ["1" * 64, "3" * 64]
-    store.close()
-
-
-FULL_DISK = """
-import asyncio, resource, signal, sys
-from pathlib import Path
-from cni_bridge_state import NetworkRecord, StateUnusable
-from cni_bridge_state.store import Store
-
-def network(name, options):
-    return NetworkRecord(id=name, configuration=None, name=None, internal=False, options=options)
-
-async def main():
-    store = Store.open(Path(sys.argv[1]))
-    await store.put_network(network("1" * 64, {}))
-    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    sys.dont_write_bytecode = True  # or parts of compiled modules could stay
-    unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, unlimited[1]))  # a write ends halfway, as on a full disk
-    try:
-        await store.put_network(network("2" * 64, {"x": "y" * 100_000}))
-    except StateUnusable:
-        print("StateUnusable")
-    resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
-    await store.put_network(network("3" * 64, {}))
-    print("stored")
-    store.close()
-
-asyncio.run(main())
-"""

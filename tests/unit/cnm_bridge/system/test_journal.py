@@ -63,21 +63,6 @@ async def test_phases_are_events(tmp_path: Path) -> None:
         load_validator("admin/event")(event.as_json())
 
 
-async def test_events_are_followed() -> None:
-    """A reader receives those that happen while it reads."""
-    journal = Journal()
-    journal.add("rpc.answered", number=0)
-    reader = journal.follow()
-    async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
-        first = tasks.create_task(anext(reader))
-        await asyncio.sleep(0)  # until it listens
-        journal.add("rpc.answered", number=1)
-        journal.add("rpc.answered", number=2)
-        assert (await first).facts == {"number": 1}
-        assert (await anext(reader)).facts == {"number": 2}
-    await reader.aclose()
-
-
 async def test_a_slow_reader_misses_events() -> None:
     """It learns how many; the daemon keeps a limited number for it."""
     journal = Journal()
@@ -96,16 +81,3 @@ async def test_a_slow_reader_misses_events() -> None:
     load_validator("admin/event")(lost.as_json())
     assert [event.facts["number"] for event in seen] == list(range(len(seen)))
     assert lost.facts == {"count": 5000 - len(seen)}
-
-
-async def test_a_reader_that_stops_is_forgotten() -> None:
-    """Nothing is kept for it any longer."""
-    journal = Journal()
-    reader = journal.follow()
-    async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
-        first = tasks.create_task(anext(reader))
-        await asyncio.sleep(0)
-        journal.add("rpc.answered")
-        await first
-    await reader.aclose()
-    assert not journal._listeners

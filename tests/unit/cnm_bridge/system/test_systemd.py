@@ -63,18 +63,6 @@ def test_sockets_for_another_process_are_ignored(monkeypatch: pytest.MonkeyPatch
     assert take_sockets() == {}
 
 
-def test_the_state_is_sent_to_systemd(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """It is one datagram, and the variable is removed from the environment."""
-    path = tmp_path / "notify.sock"
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as supervisor:
-        supervisor.bind(str(path))
-        monkeypatch.setenv("NOTIFY_SOCKET", str(path))
-        with notifying() as notify:
-            assert "NOTIFY_SOCKET" not in os.environ
-            notify("READY=1")
-        assert supervisor.recv(100) == b"READY=1"
-
-
 def test_the_state_is_sent_to_an_abstract_socket(monkeypatch: pytest.MonkeyPatch) -> None:
     """A leading '@' stands for the NUL byte of an abstract address."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as supervisor:

@@ -2,7 +2,6 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """rtnetlink messages have the bytes of the kernel's headers, and those that pyroute2 sends."""
 
-import struct
 from ipaddress import ip_address
 
 import pytest
@@ -19,14 +18,6 @@ def by_pyroute2(message: ifinfmsg | ifaddrmsg | rtmsg) -> bytes:
     """Return what pyroute2 would send, without the netlink header."""
     message.encode()
     return bytes(message.data[NETLINK_HEADER_BYTES:])
-
-
-def test_the_bytes_of_a_message() -> None:
-    """The fixed part is followed by attributes, each padded to four bytes; numbers have the machine's byte order."""
-    rendered = render_message(ifaddrmsg, {"family": 2, "prefixlen": 24, "index": 7}, (("IFA_LABEL", "eth0"),))
-    family, prefixlen, flags, scope, index, length, number, label = struct.unpack("=BBBBIHH8s", rendered)
-    assert (family, prefixlen, flags, scope, index) == (2, 24, 0, 0, 7)
-    assert (length, number, label) == (9, 3, b"eth0\0\0\0\0")
 
 
 def test_messages_equal_those_of_pyroute2() -> None:
