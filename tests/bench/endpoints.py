@@ -113,7 +113,6 @@ def make_record(number: int, run_dir: Path, boot_id: str, sandbox: Path) -> Endp
             "rules": [],
             "neighbours": [],
             "sysctls": [{"name": "net/ipv4/conf/eth0/arp_filter", "value": "1"}],
-            "qdisc": None,
         },
         addresses=(address, address_ipv6),
         sandbox_key=str(sandbox),
