@@ -8,6 +8,7 @@ types, rather than a bare `KeyError`.
 import json
 import math
 from collections.abc import Mapping, Sequence
+from sys import intern
 from typing import Final, Never, TypeVar
 
 JsonValue = None | bool | int | float | str | Sequence["JsonValue"] | Mapping[str, "JsonValue"]
@@ -118,7 +119,14 @@ def _parse_float(text: str) -> int | float:
     return int(number) if number.is_integer() and abs(number) < _EXACT else number
 
 
-_DECODER: Final = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_parse_float)
+def _share_keys(pairs: Sequence[tuple[str, JsonValue]]) -> JsonObject:
+    """Return an object whose keys exist once in the process: the parser shares them within one document only."""
+    return {intern(key): value for key, value in pairs}
+
+
+_DECODER: Final = json.JSONDecoder(
+    parse_constant=_refuse_constant, parse_float=_parse_float, object_pairs_hook=_share_keys
+)
 
 
 def _is_deep(value: object) -> bool:
