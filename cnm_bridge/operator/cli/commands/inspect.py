@@ -2,6 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """`cni-bridge inspect`: shows the endpoints of a container, or compares endpoints with what their plugins made."""
 
+import json
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -20,6 +21,7 @@ from cni_bridge_spec import (
     get_str,
     get_strings,
 )
+from cni_invoker.cli.echo import printable
 from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
 from cnm_bridge.operator.cli.command import Command, ExitStatus
 from cnm_bridge.operator.cli.containers import Inventory, dynamic_addresses, take_inventory
@@ -31,6 +33,8 @@ _PLUGINS: Final = (
     *(("PLUGIN", "type"), ("ADDED", "added"), ("LAST ADD", "add"), ("LAST DEL", "del"), ("LAST CHECK", "check")),
 )
 _DIFFERENCES: Final = (("CONTAINER", "container"), ("NETWORK", "network"), ("ABOUT", "about"), ("WHAT", "what"))
+_COUNTED: Final = frozenset({"rule", "reservation", "link"})
+"""What is counted without --rules: what the host has for the container."""
 _HOST: Final = "host"
 """What a difference is about if the host lacks something that the plugins need."""
 
@@ -40,18 +44,19 @@ _HOST: Final = "host"
     cls=Command,
     examples=(
         "inspect web",
-        "inspect 10.22.0.2",
+        "inspect --rules 10.22.0.2",
         "inspect --check web",
         "inspect --check",
         "inspect --json web",
     ),
 )
 @click.option("--check", is_flag=True, help="Show only what differs from what the plugins made; without NAME, of all.")
+@click.option("--rules", is_flag=True, help="Show also rules, arguments of plugins, and what was synced.")
 @click.argument("name", required=False)
 @with_settings(DOCKER_HOST, has_config=False)
 @asks_daemon
 @shows
-def inspect(socket: Path, *, check: bool, name: str | None, docker_host: str) -> tuple[Shown, ExitStatus]:
+def inspect(socket: Path, *, check: bool, rules: bool, name: str | None, docker_host: str) -> tuple[Shown, ExitStatus]:
     """Show the endpoints of NAME, or with --check what differs from what their plugins made.
 
     NAME is a container, an address, or the beginning of an ID.
@@ -60,8 +65,7 @@ def inspect(socket: Path, *, check: bool, name: str | None, docker_host: str) ->
     CHECK, if the list has CNI 0.4.0 or newer. Rules of nftables are checked by plugins only, and default routes as
     far as the container has them.
 
-    --json has everything: also rules, reservations, arguments of plugins, what was synced, and the list, which may
-    contain credentials.
+    --json has everything, the list included, which may contain credentials.
     """
     client = AdminClient(socket)
     if check:
@@ -70,21 +74,20 @@ def inspect(socket: Path, *, check: bool, name: str | None, docker_host: str) ->
         raise click.UsageError("NAME is missing; `cni-bridge ls` shows all containers, and --check compares all")
     inventory = take_inventory(client, docker_host, dynamic=True)
     documents = [inventory.with_container(client.get("endpoints", found)) for found in inventory.find(name)]
-    return show_inspected(documents, inventory.notes), ExitStatus.FINE
+    return show_inspected(documents, inventory.notes, with_rules=rules), ExitStatus.FINE
 
 
-def show_inspected(documents: Sequence[JsonObject], notes: Sequence[str]) -> Shown:
+def show_inspected(documents: Sequence[JsonObject], notes: Sequence[str], *, with_rules: bool = False) -> Shown:
     """Return what is shown of the documents of some endpoints (`spec/admin/endpoint.json`, with container)."""
-    parts = [part for document in documents for part in _parts(document)]
+    parts = [part for document in documents for part in _parts(document, with_rules=with_rules)]
     return Shown(document=[*documents], parts=parts, notes=notes)
 
 
-def _parts(document: JsonObject) -> Iterator[Table | Prose]:
+def _parts(document: JsonObject, *, with_rules: bool) -> Iterator[Table | Prose | str]:
     container = find_object(document, "container")
     result = find_object(document, "result") or {}
-    owned = get_object(document, "owned")
-    made = [(get_strings(owned, f"{noun}s"), noun) for noun in ("rule", "reservation", "link")]
-    counts = ", ".join(count(len(texts), noun) for texts, noun in made if texts)
+    further = _further(document)
+    counts = ", ".join(count(len(texts), noun) for noun, texts in further.items() if texts and noun in _COUNTED)
     lines = {
         "container": f"{get_str(container, 'name')} ({get_str(container, 'image')})" if container else "?",
         "network": find_str(document, "networkName") or get_str(document, "networkId"),
@@ -100,11 +103,34 @@ def _parts(document: JsonObject) -> Iterator[Table | Prose]:
         "age": f"{age(find_int(document, 'createdAt'))}, {get_str(document, 'phase')}",
         "list": f"{find_str(document, 'configuration')}, CNI {get_str(document, 'cniVersion')}",
         "teardown": _teardown(document),
-        "endpoint": get_str(document, "id")[:SHORT],
-        "further": f"{counts}; --json shows them" if counts else "",
+        "endpoint": get_str(document, "id") if with_rules else get_str(document, "id")[:SHORT],
+        "sandbox": find_str(document, "sandboxKey") or "" if with_rules else "",
+        "further": "" if with_rules or not counts else f"{counts}; --rules shows them",
     }
     yield Prose(lines=[f"{name:<14} {value}" for name, value in lines.items() if value], hang=15)
     yield Table(columns=_PLUGINS, rows=[_plugin(one) for one in get_objects(document, "plugins")])
+    for title, texts in further.items() if with_rules else ():
+        if texts:
+            yield "\n".join((f"{count(len(texts), title)}:", *(f"  {printable(text)}" for text in texts)))
+
+
+def _further(document: JsonObject) -> dict[str, Sequence[str]]:
+    """Return what few need to see, by what it is."""
+    owned = get_object(document, "owned")
+    return {
+        "rule": get_strings(owned, "rules"),
+        "reservation": get_strings(owned, "reservations"),
+        "link": get_strings(owned, "links"),
+        "sandbox change": get_strings(document, "sync"),
+        "argument": [
+            f"CNI_CONTAINERID {get_str(document, 'containerId')}",
+            *(f"CNI_ARGS {get_str(one, 'key')}={get_str(one, 'value')}" for one in get_objects(document, "args")),
+            *(
+                f"runtimeConfig {key} {json.dumps(value)}"
+                for key, value in get_object(document, "capabilityArgs").items()
+            ),
+        ],
+    }
 
 
 def _listed(result: JsonObject, key: str) -> Sequence[JsonObject]:

@@ -41,7 +41,7 @@ def lines(shown: Shown) -> Sequence[str]:
 
 
 def test_few_lines_for_most_readers() -> None:
-    """What the plugins made on the host is counted; IDs are short."""
+    """Rules and arguments are counted, and shown with --rules; IDs are short."""
     rules = ["iptables -t nat -A POSTROUTING -s 10.22.0.2/32", "iptables -A CNI-FORWARD -s 10.22.0.2/32 -j ACCEPT"]
     made = document("2026-01-02T03:04:04.000+00:00")
     result: JsonObject = {
@@ -53,8 +53,11 @@ def test_few_lines_for_most_readers() -> None:
     short = lines(show_inspected([endpoint], ()))
     assert "gateway        10.22.0.1" in short
     assert "routes         0.0.0.0/0, 10.9.0.0/16 via 10.22.0.9" in short
-    assert short[-1] == "further        2 rules, 1 reservation; --json shows them"
+    assert short[-1] == "further        2 rules, 1 reservation; --rules shows them"
     assert "77" * 32 not in "".join(short)
+    whole = "\n".join(str(part) for part in show_inspected([endpoint], (), with_rules=True).parts)
+    assert all(rule in whole for rule in rules)
+    assert "77" * 32 in whole
 
 
 def test_the_reason_of_the_attach_mode_is_shown() -> None:
