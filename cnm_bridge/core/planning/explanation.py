@@ -3,13 +3,14 @@
 """Explains what would be done for an endpoint, for `cni-bridge explain`; pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from cni_bridge_spec import JsonObject, find_object, parse_json
+from cni_bridge_spec import JsonError, JsonObject, JsonValue, find_object, get_objects, get_str, parse_json, render_json
 from cni_bridge_state import DnsOption
-from cni_invoker import Request
+from cni_invoker import PluginConfiguration, Request
 from cnm_bridge.core.lists.address_ranges import find_ranges
 from cnm_bridge.core.lists.dhcp import client_identifier, daemon_socket, find_dhcp
 from cnm_bridge.core.lists.guard import is_guarded
@@ -19,11 +20,15 @@ from cnm_bridge.core.planning.plan import Plan
 from cnm_bridge.core.planning.ports import CAPABILITY
 
 _OURS: Final = "CNI_"
+_RESERVATION: Final = 1
+"""The number of the IPAM plugin that runs at CreateEndpoint, if Docker learns the addresses."""
 _NAME_SERVERS: Final = {
     DnsOption.SEARCH: "search: Docker's stay; search domains of the result are added, and options that it alone has",
     DnsOption.REPLACE: "replace: those of the result replace Docker's, so names of containers are not resolved; "
     "without any, Docker's stay",
 }
+_SHORT: Final = 100
+"""The longest JSON value that is printed on one line, in characters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,13 +77,18 @@ class Explanation:
                 }
                 for request, publishes in zip(self.requests, self._publishers(), strict=True)
             ],
+            "sandboxSync": [] if self.plan.attach.mode.in_sandbox else list(_preview_sandbox(self.plan)),
             "problems": list(self.problems),
             "warnings": list(self.warnings),
         }
 
-    def render_details(self) -> str:
-        """Return a line for each option with an effect, and for each warning; empty if there is none."""
-        return "\n".join(self._option_lines())
+    def render_details(self, *, with_plugins: bool = False) -> str:
+        """Return a line for each option with an effect, and for each warning; empty if there is none.
+
+        Args:
+            with_plugins: Whether to add what each plugin receives, and what is synced into the sandbox.
+        """
+        return "\n".join((*self._option_lines(), *(self._plugin_lines() if with_plugins else ()))).strip("\n")
 
     def sentences(self) -> Iterator[str]:
         """Yield what a container gets, in plain words: addresses, gateway, link, ports, names, plugins."""
@@ -103,7 +113,7 @@ class Explanation:
         plugins = [plugin.type for plugin in configuration.plugins]
         yield (
             f"The list {configuration.name} ({origin_of(configuration)}, CNI {configuration.cni_version}) runs "
-            f"{' and '.join(filter(None, (', '.join(plugins[:-1]), plugins[-1])))}; --json has what each receives."
+            f"{' and '.join(filter(None, (', '.join(plugins[:-1]), plugins[-1])))}; --plugins shows what each receives."
         )
 
     def _address_words(self) -> str:
@@ -150,6 +160,19 @@ class Explanation:
         yield from (f"{name:<14} {text}" for name, text in further.items() if text is not None)
         yield from (f"warning        {warning}" for warning in self.warnings)
 
+    def _plugin_lines(self) -> Iterator[str]:
+        """Yield the request of each plugin, and what is synced into the sandbox."""
+        for number, (request, publishes) in enumerate(zip(self.requests, self._publishers(), strict=True), start=1):
+            yield from ("", f"{number}. {request.plugin} ({self.paths[request.plugin] or 'in process'})")
+            yield from (f"   {name}={value}" for name, value in _environment(request).items())
+            yield from (f"   {line}" for line in _indented(parse_json(request.stdin)))
+            yield from (f"   {note}" for note in self._notes(number))
+            if publishes:
+                yield "   run again with the ports to publish, if any, when the endpoint becomes the gateway"
+        if not self.plan.attach.mode.in_sandbox:
+            yield from ("", "after Docker has moved the link into the container:")
+            yield from (f"   {one}" for one in _preview_sandbox(self.plan) or ("nothing that the configuration shows",))
+
     def _identity(self) -> str | None:
         """Describe what plugins learn about the container, None if nothing is requested."""
         request = self.plan.options.identity
@@ -176,12 +199,62 @@ class Explanation:
             "of the container"
         )
 
+    def _notes(self, number: int) -> Iterator[str]:
+        """Yield what the request of a plugin, counted from 1, does not show."""
+        has_reservation = self.plan.attach.mode.has_reservation
+        if has_reservation:
+            yield "at CreateEndpoint" if number == _RESERVATION else "at Join, in the sandbox"
+        if has_reservation and number == _RESERVATION + 1:
+            yield f"with the addresses that {self.requests[0].plugin} reserved, given by static"
+        if number > _RESERVATION + int(has_reservation):
+            yield "and prevResult, the result of the previous plugin"
+
     def _publishers(self) -> tuple[bool, ...]:
         plugins = self.plan.configuration.plugins
         first = 2 if self.plan.attach.mode.has_reservation else 1  # the one that makes the link runs only once
         return tuple(index >= first and CAPABILITY in plugin.capabilities for index, plugin in enumerate(plugins))
 
 
+def _preview_sandbox(plan: Plan) -> tuple[str, ...]:
+    """Describe what has to be synced into the sandbox, as far as the list shows it; plugins may do more."""
+    found: list[str] = []
+    for plugin in plan.configuration.plugins:
+        with suppress(JsonError):  # whether to refuse malformed values is up to the plugin
+            found += _foresee_plugin(plugin)
+    if plan.options.sysctls:
+        found.append(f"sysctls of the endpoint's options: {', '.join(map(str, plan.options.sysctls))}")
+    for version in (4, 6):
+        further_addresses = [str(address) for address in plan.addresses if address.version == version][1:]
+        found += [f"further address {address}" for address in further_addresses]
+    return tuple(found)
+
+
+def _foresee_plugin(plugin: PluginConfiguration) -> Iterator[str]:
+    sysctls = find_object(plugin.document, "sysctl") or {}
+    if plugin.type == "tuning" and sysctls:
+        yield f"sysctls of tuning: {', '.join(sysctls)}"
+    if plugin.type == "sbr":
+        yield "policy rules and routing tables of sbr"
+    for route in get_objects(find_object(plugin.document, "ipam") or {}, "routes"):
+        further = sorted(set(route) - {"dst", "gw"})
+        if further:
+            yield f"route to {get_str(route, 'dst')}: its {', '.join(further)}"
+
+
 def _environment(request: Request) -> dict[str, str]:
     """Return the environment variables of CNI; plugins also inherit the daemon's environment."""
     return {name: value for name, value in request.environment.items() if name.startswith(_OURS)}
+
+
+def _indented(value: JsonValue) -> list[str]:
+    """Return JSON as indented lines, with short values on one line."""
+    text = render_json(value).decode()
+    if len(text) <= _SHORT or not isinstance(value, dict):
+        return [text]
+    lines = ["{"]
+    for index, (key, item) in enumerate(value.items()):
+        first, *others = _indented(item)
+        inner = [f"{render_json(key).decode()}: {first}", *others]
+        inner[-1] += "," if index < len(value) - 1 else ""
+        lines += [f"  {line}" for line in inner]
+    return [*lines, "}"]

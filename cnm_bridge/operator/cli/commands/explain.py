@@ -48,7 +48,7 @@ _ENDPOINT_ID: Final = "ENDPOINT-ID"
 @click.command(
     "explain",
     cls=Command,
-    examples=("explain blue", "explain --option cni.ips=10.22.0.9 blue", "explain --json blue"),
+    examples=("explain blue", "explain --option cni.ips=10.22.0.9 blue", "explain --plugins blue"),
 )
 @click.option(
     "-o",
@@ -59,16 +59,17 @@ _ENDPOINT_ID: Final = "ENDPOINT-ID"
     help="Option of the network or the endpoint. Repeatable.",
 )
 @click.option("--mac-address", metavar="MAC", help="As given to docker run.")
+@click.option("--plugins", is_flag=True, help="Show also what each plugin receives.")
 @click.argument("network")
 @finds_settings
 @shows
 def explain(
-    settings: Settings, *, options: tuple[str, ...], mac_address: str | None, network: str
+    settings: Settings, *, options: tuple[str, ...], mac_address: str | None, plugins: bool, network: str
 ) -> tuple[Shown, ExitStatus]:
     """Show what a container on NETWORK would get; of the plugins, only VERSION is run.
 
-    NETWORK is a Docker network of this driver, whose options are the defaults, else a CNI network configuration. With
-    --json the document has what each plugin receives.
+    NETWORK is a Docker network of this driver, whose options are the defaults, else a CNI network configuration. --json
+    has what each plugin receives, too.
 
     No daemon is needed; if one runs at the --admin-socket, its own settings are used, changed by the options given
     here.
@@ -79,7 +80,7 @@ def explain(
         found = asyncio.run(_explain(settings, network, chosen, requested))
     except (CniError, OSError) as exc:
         raise Refused(str(exc)) from exc
-    details = found.render_details()
+    details = found.render_details(with_plugins=plugins)
     sentences = Prose(lines=[*found.sentences()])
     shown = Shown(document=found.render_json(), parts=[sentences, details] if details else [sentences])
     return shown, ExitStatus.FINDINGS if found.problems else ExitStatus.FINE

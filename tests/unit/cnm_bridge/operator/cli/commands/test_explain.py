@@ -26,7 +26,7 @@ LIST: JsonObject = {
 }
 
 MOVED = "Docker knows all of a link that it moves itself."
-HINT = "--json has what each receives."
+HINT = "--plugins shows what each receives."
 
 
 @pytest.fixture
@@ -70,6 +70,7 @@ def test_the_input_of_each_plugin_is_shown(tmp_path: Path, plugins: FakePlugins)
     }
     assert tuning["stdin"]["runtimeConfig"] == {"mac": "02:11:22:33:44:55"}
     assert [plugin["publishesPorts"] for plugin in (bridge, tuning, portmap)] == [False, False, True]
+    assert found["sandboxSync"] == ["route to 10.9.0.0/16: its mtu", "sysctls of tuning: net.core.somaxconn"]
     assert {command.verb for command in plugins.commands} == {"VERSION"}
 
 
@@ -87,9 +88,10 @@ def test_the_explanation_in_plain_words(tmp_path: Path, plugins: FakePlugins) ->
     assert " gets 10.1.0.9, or does not start.\n" in explain(tmp_path, "-o", "cni.ips=10.1.0.9", "blue").stdout
 
 
-def test_options_with_an_effect(tmp_path: Path, plugins: FakePlugins) -> None:
-    """Each has a line below the sentences."""
-    done = explain(tmp_path, "-o", "cni.ifname-prefix=lan", "--mac-address=02:11:22:33:44:55", "blue")
+def test_the_explanation_as_text(tmp_path: Path, plugins: FakePlugins) -> None:
+    """With --plugins all that --json has is printed as text."""
+    given = ("-o", "cni.ifname-prefix=lan", "--mac-address=02:11:22:33:44:55")
+    done = explain(tmp_path, "--plugins", *given, "blue")
     assert plugins.commands
     assert (
         f"cni-bridge: whether there is a Docker network 'blue' is not known: Docker Engine at unix://{tmp_path}/none"
@@ -97,6 +99,9 @@ def test_options_with_an_effect(tmp_path: Path, plugins: FakePlugins) -> None:
     )
     assert "Its link lanN is moved" in done.output
     assert "MAC            02:11:22:33:44:55, set by the plugins" in done.output
+    assert f"3. portmap ({tmp_path}/bin/portmap)" in done.output
+    assert '   "cniVersion": "1.0.0"' in done.output
+    assert "run again with the ports to publish" in done.output
 
 
 @pytest.mark.parametrize(
@@ -159,6 +164,7 @@ def test_malformed_plugin_settings(tmp_path: Path, plugins: FakePlugins) -> None
         'host-local (ipam): "routes" must be an array, not a string',
         'tuning: "sysctl" must be an object, not an array',
     ]
+    assert json.loads(done.stdout)["sandboxSync"] == ["policy rules and routing tables of sbr"]
 
 
 def test_the_mode_of_a_container_on_several_networks(tmp_path: Path, plugins: FakePlugins) -> None:
@@ -215,10 +221,12 @@ def test_options_are_rejected_as_by_docker_calls(
 
 
 def test_a_plugin_in_process(tmp_path: Path, plugins: FakePlugins) -> None:
-    """Its path is null; no executable is needed."""
+    """Where an executable is shown, it says so; none is needed."""
     plugins.install("bridge")
     document = {"cniVersion": "1.0.0", "name": "red", "plugins": [LIST["plugins"][0], {"type": "egress"}]}  # type: ignore[index]
     (tmp_path / "conf" / "red.conflist").write_text(json.dumps(document))
+    done = explain(tmp_path, "--plugins", "red")
+    assert "2. egress (in process)" in done.stdout, done.output
     assert [one["path"] for one in json.loads(explain(tmp_path, "--json", "red").stdout)["plugins"]] == [
         f"{tmp_path}/bin/bridge",
         None,
