@@ -3,22 +3,31 @@
 """`cni-bridge events`: what the daemon does, as it happens."""
 
 import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
+from queue import Empty, SimpleQueue
+from threading import Thread
 from typing import Final
 
 import click
 
-from cni_bridge_spec import JsonObject, find_str, get_objects, get_str, get_strings, render_json
+from cni_bridge_spec import JsonObject, find_str, get_strings, render_json
 from cni_invoker.cli.echo import echo, printable
-from cnm_bridge.operator.cli.admin_client import AdminClient
+from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
 from cnm_bridge.operator.cli.command import Command, ExitStatus
 from cnm_bridge.operator.cli.containers import take_inventory
 from cnm_bridge.operator.cli.daemon_settings import asks_daemon
 from cnm_bridge.operator.cli.options import DOCKER_HOST, with_settings
-from cnm_bridge.operator.cli.output import SHORT, with_json
+from cnm_bridge.operator.cli.output import SHORT, fold, terminal_width, with_json
 
-_PAUSE_S: Final = 1.0
-"""Between two questions for names."""
+_INDENT: Final = 32
+_QUIET_S: Final = 0.7
+_LONGEST_S: Final = 3.0
+"""Events are shown when so long none has followed, or when the first has waited so long: then Docker has the name of a
+container that has just started."""
+_TRIES: Final = 5
+_PAUSE_S: Final = 0.3
 _ENGINE_LIMIT_S: Final = 2.0
 """Events wait so long for the engine, once: without its answer they have no names for `_UNASKED_S`."""
 _UNASKED_S: Final = 60.0
@@ -39,58 +48,134 @@ _UNASKED_S: Final = 60.0
 def events(socket: Path, *, last: int, no_follow: bool, as_json: bool, docker_host: str) -> ExitStatus:
     """Show calls of Docker, executions of plugins and changes of phases as they happen, until Ctrl-C.
 
-    Each has the endpoint that it is about, with its container as far as Docker has it. The daemon keeps some thousand
-    events in memory. They have the names that they have in its log: rpc.answered, rpc.refused, plugin.executed,
-    endpoint.phase. A reader that is too slow receives events.lost, and how many.
+    They stand below the endpoint that they are about, with its container as far as Docker has it; with --no-follow each
+    endpoint has one block. The daemon keeps some thousand events in memory. They have the names that they have in its
+    log: rpc.answered, rpc.refused, plugin.executed, endpoint.phase. A reader that is too slow receives events.lost, and
+    how many.
 
     With --json each line is a JSON object.
     """
     client = AdminClient(socket)
-    names = Names(client, docker_host)
+    found = client.lines("events", last=str(last), follow="0" if no_follow else "1")
     try:
-        for event in client.lines("events", last=str(last), follow="0" if no_follow else "1"):
-            echo(render_json(event).decode() if as_json else event_line(event, names.of(event)))
+        if as_json:
+            for event in found:
+                echo(render_json(event).decode())
+        else:
+            _show([[*found]] if no_follow else batches_of(found), Names(client, docker_host, follows=not no_follow))
     except KeyboardInterrupt:
         pass
     return ExitStatus.FINE
 
 
-class Names:
-    """The names of containers and networks, asked for when an event is about something whose name is not known yet.
+def _show(batches: Iterable[Sequence[JsonObject]], names: "Names") -> None:
+    """Print events as they come in, those of one endpoint in a batch together."""
+    shown = None
+    for batch in batches:
+        names.learn(batch)
+        for event in by_subject(batch):
+            title = names.title(event)
+            if title != shown:
+                echo(title if shown is None else f"\n{title}")
+                shown = title
+            echo(fold(event_line(with_words(event)), terminal_width(), hang=_INDENT))
 
-    Docker has the name of a container only when its process has started: its first events have the endpoint's ID.
+
+def batches_of(events: Iterable[JsonObject]) -> Iterator[Sequence[JsonObject]]:
+    """Yield what happens in some moments."""
+    waiting: SimpleQueue[JsonObject | DaemonError | None] = SimpleQueue()
+
+    def read() -> None:
+        end = None
+        try:
+            for event in events:
+                waiting.put(event)
+        except DaemonError as exc:
+            end = exc
+        waiting.put(end)
+
+    Thread(target=read, daemon=True).start()
+    one = waiting.get()
+    while isinstance(one, dict):
+        batch = [one]
+        ends_s = time.monotonic() + _LONGEST_S
+        with suppress(Empty):
+            while isinstance(one := waiting.get(timeout=min(_QUIET_S, max(0.0, ends_s - time.monotonic()))), dict):
+                batch.append(one)
+            yield batch
+            break
+        yield batch
+        one = waiting.get()
+    if isinstance(one, DaemonError):
+        raise one
+
+
+class Names:
+    """The names of containers and networks.
+
+    Args:
+        client: Asks the daemon.
+        docker_host: The address of the engine.
+        follows: Whether a container that has just started is waited for.
     """
 
-    def __init__(self, client: AdminClient, docker_host: str) -> None:
-        self._client = client
-        self._docker_host = docker_host
+    def __init__(self, client: AdminClient, docker_host: str, *, follows: bool) -> None:
+        self._follows = follows
         self._ask_again_s = 0.0
         self._noted: set[str] = set()
-        self._known: dict[str, str] = {}
+        self._client = client
+        self._docker_host = docker_host
+        self._endpoints: dict[str, str] = {}
+        self._networks: dict[str, str] = {}
+        self._on: dict[str, str] = {}
+        self._ask()
 
-    def of(self, event: JsonObject) -> str:
-        """Return what an event is about, e.g. `77ad0a1b2c3d web on blue` or `network blue`."""
+    def learn(self, events: Sequence[JsonObject]) -> None:
+        """Ask for names if one for these events is not known yet; an event of a plugin does not have its network."""
+        self._on |= {subject_of(one): network for one in events if (network := find_str(one, "networkId"))}
+        if {*map(subject_of, events)} - {"", *self._endpoints, *self._networks}:
+            self._ask()
+        phases = {subject_of(one): one["phase"] for one in events if "phase" in one}
+        joined = {subject for subject, phase in phases.items() if phase == "joined"}
+        for _ in range(_TRIES if self._follows else 0):  # Docker lists it when its process has started
+            if joined <= self._endpoints.keys() or time.monotonic() < self._ask_again_s:
+                break
+            time.sleep(_PAUSE_S)
+            self._ask()
+
+    def title(self, event: JsonObject) -> str:
+        """Return what an event is about, e.g. `web (0123456789ab) on blue`."""
         subject = subject_of(event)
         if not subject:
             return "cni-bridge"
-        if subject not in self._known and time.monotonic() >= self._ask_again_s:
-            self._ask()
-        network = self._known.get(find_str(event, "networkId") or "", "").removeprefix("network ")
-        return self._known.get(subject, f"{subject[:SHORT]}{f' on {network}' if network else ''}")
+        network = self._on.get(subject, "")
+        on = self._networks.get(network)
+        if subject == network:
+            return printable(f"network {on or subject[:SHORT]}")
+        name = self._endpoints.get(subject)
+        named = f"{name} ({subject[:SHORT]})" if name else f"endpoint {subject[:SHORT]}"
+        return printable(f"{named} on {on}" if on else named)
 
     def _ask(self) -> None:
+        if time.monotonic() < self._ask_again_s:
+            return
         inventory = take_inventory(self._client, self._docker_host, limit_s=_ENGINE_LIMIT_S)
-        self._ask_again_s = time.monotonic() + (_UNASKED_S if inventory.notes else _PAUSE_S)
+        if inventory.notes:
+            self._ask_again_s = time.monotonic() + _UNASKED_S
         for note in {*inventory.notes} - self._noted:
             echo(f"cni-bridge: {note}", err=True)
         self._noted |= {*inventory.notes}
-        networks = inventory.networks
-        self._known |= {network_id: f"network {name}" for network_id, name in networks.items()}
-        for endpoint in get_objects(inventory.document, "endpoints"):
-            endpoint_id, container = get_str(endpoint, "id"), inventory.containers.get(get_str(endpoint, "id"))
-            if container is not None:
-                on = networks.get(get_str(endpoint, "networkId"), "?")
-                self._known[endpoint_id] = f"{endpoint_id[:SHORT]} {container.name} on {on}"
+        self._endpoints |= {one: container.name for one, container in inventory.containers.items()}
+        self._networks |= inventory.networks
+
+
+def by_subject(events: Iterable[JsonObject]) -> Iterator[JsonObject]:
+    """Yield events with those of one endpoint together, in the order of their first ones."""
+    blocks: dict[str, list[JsonObject]] = {}
+    for event in events:
+        blocks.setdefault(subject_of(event), []).append(event)
+    for block in blocks.values():
+        yield from block
 
 
 def subject_of(event: JsonObject) -> str:
@@ -99,20 +184,25 @@ def subject_of(event: JsonObject) -> str:
     return next(filter(None, ids), "")
 
 
-def event_line(event: JsonObject, about: str) -> str:
-    """Return an event (`spec/admin/event.json`) as a line: time, what it is about, name, what happened."""
+def with_words(event: JsonObject) -> JsonObject:
+    """Return an event (`spec/admin/event.json`) for a reader: a deleted endpoint has the phase `deleted`, not null."""
+    is_deleted = event["event"] == "endpoint.phase" and event.get("phase") is None
+    return {**event, "phase": "deleted"} if is_deleted else event
+
+
+def event_line(event: JsonObject) -> str:
+    """Return an event as a line: time, name, what happened; 80 columns without addresses and an error."""
     duration, count, outcome = event.get("durationMs"), event.get("count"), find_str(event, "outcome")
     step = (
         " ".join(filter(None, (find_str(event, "plugin"), find_str(event, "verb"))))
         or (find_str(event, "rpc") or "").rpartition(".")[2]
     )
-    is_deleted = event["event"] == "endpoint.phase" and event.get("phase") is None
     parts = (
-        "deleted" if is_deleted else find_str(event, "phase") or step,
+        find_str(event, "phase") or step,
         None if duration is None else f"{float(str(duration)):.0f} ms",
         " ".join(get_strings(event, "addresses")) if "addresses" in event else None,
         None if outcome == "success" else outcome,
         None if count is None else str(count),
         find_str(event, "error"),
     )
-    return printable(f"{str(event['time'])[11:23]}  {about}  {event['event']}  {'  '.join(filter(None, parts))}")
+    return f"  {str(event['time'])[11:23]}  {event['event']:<15} {printable('  '.join(filter(None, parts)))}"

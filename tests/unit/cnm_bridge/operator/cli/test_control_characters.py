@@ -85,7 +85,7 @@ def test_an_inspected_endpoint() -> None:
 def test_an_event_is_one_line() -> None:
     """The error of a plugin is in it."""
     event = {"time": "2026-01-01T00:00:00.000+00:00", "event": "rpc.refused", "error": NAME}
-    assert SEEN in event_line(event, "web")
+    assert SEEN in event_line(event)
 
 
 @pytest.mark.parametrize("quick", [True, False])
