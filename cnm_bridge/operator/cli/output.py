@@ -2,17 +2,20 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """What a command shows, its rendering as text or JSON, and the options `--json` and `--no-trunc`.
 
-Ages, numbers of things and published ports are rendered here, too.
+On a terminal tables are as wide as it is, with colours unless NO_COLOR is set. In a pipe they have one line for each
+row. Ages, numbers of things and published ports are rendered here, too.
 """
 
 import json
+import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
-from textwrap import fill
+from itertools import zip_longest
+from textwrap import fill, wrap
 from typing import Final, TypeVar
 
 import click
@@ -24,8 +27,18 @@ from cnm_bridge.operator.cli.command import ExitStatus
 SHORT: Final = 12
 """The number of digits of an ID that Docker shows."""
 
-_GAP: Final = "  "
-"""Between two columns."""
+_LEAST: Final = 16
+"""The letters of a long name that are shown at least."""
+_GAP: Final = 2
+"""The spaces between two columns."""
+
+_BOLD: Final = "1"
+_FAINT: Final = "2"
+_STYLES: Final = {"deleting": "31", "pending": "33", "joining": "33", "ready": "33"}
+"""Phases that need attention, or change soon: red and yellow (ECMA-48, SGR)."""
+
+_NAMES: Final = frozenset({"container", "image", "network", "name", "configuration"})
+"""The keys of names, which a narrow terminal shows shortened."""
 _IDS: Final = frozenset({"id", "containerId", "endpointId", "networkId"})
 
 R = TypeVar("R")
@@ -105,13 +118,16 @@ def render(shown: Shown, *, as_json: bool, no_trunc: bool) -> None:
         echo(json.dumps(shown.document, indent=2))
         return
     width = terminal_width()
-    click.echo("\n\n".join(_render(part, no_trunc=no_trunc, width=width) for part in shown.parts))
+    has_colours = width is not None and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    click.echo(
+        "\n\n".join(_render(part, no_trunc=no_trunc, width=width, has_colours=has_colours) for part in shown.parts)
+    )
 
 
-def _render(part: Table | Prose | str, *, no_trunc: bool, width: int | None) -> str:
+def _render(part: Table | Prose | str, *, no_trunc: bool, width: int | None, has_colours: bool) -> str:
     match part:
         case Table():
-            return _draw(part, no_trunc=no_trunc, width=width)
+            return _draw(part, no_trunc=no_trunc, width=width, has_colours=has_colours)
         case Prose():
             return "\n".join(
                 line if line.startswith(part.commands) else fold(line, width, hang=part.hang)
@@ -140,24 +156,44 @@ def fold(line: str, width: int | None, *, hang: int) -> str:
     )
 
 
-def _draw(shown: Table, *, no_trunc: bool, width: int | None) -> str:
-    """Return a table; in a terminal that is too narrow without some of its optional columns, which the last line names.
+def _draw(shown: Table, *, no_trunc: bool, width: int | None, has_colours: bool) -> str:
+    heads, keys = zip(*shown.columns, strict=True)
+    rows = [[_cell(row, key, no_trunc=no_trunc) for key in keys] for row in shown.rows]
+    if width is None or no_trunc:
+        widths: Mapping[str, int] = {key: max(len(row[i]) for row in (heads, *rows)) for i, key in enumerate(keys)}
+        if width is not None and _total(widths.values()) > width:
+            return "\n\n".join(_record(heads, row) for row in rows)
+    else:
+        widths = fit_columns(keys, [heads, *rows], optional=shown.optional, shortened=_NAMES, width=width)
 
-    If the others are too wide all the same, so is the table.
-    """
-    heads = {key: heading for heading, key in shown.columns}
-    cells = {key: [head, *(_cell(row, key, no_trunc=no_trunc) for row in shown.rows)] for key, head in heads.items()}
-    widths = {key: max(map(len, texts)) for key, texts in cells.items()}
-    for key in (key for key in shown.optional if key in cells):
-        if width is None or no_trunc or sum(widths.values()) + len(_GAP) * (len(widths) - 1) <= width:
-            break
-        del widths[key]
-    rows = zip(*(cells[key] for key in widths), strict=True)
-    lines = [
-        _GAP.join(text.ljust(size) for text, size in zip(row, widths.values(), strict=True)).rstrip() for row in rows
-    ]
-    hidden = [heading for key, heading in heads.items() if key not in widths]
-    return "\n".join((*lines, *([f"without {', '.join(hidden)}: --no-trunc shows all columns"] if hidden else ())))
+    def style(text: str, code: str) -> str:
+        return f"\x1b[{code}m{text}\x1b[0m" if has_colours and code else text
+
+    def lines_of(row: Sequence[str], code: str = "") -> Iterator[str]:
+        cells = {key: text for key, text in zip(keys, row, strict=True) if key in widths}
+        wrapped = [_wrap(shorten(text, widths[key]), widths[key]) for key, text in cells.items()]
+        for texts in zip_longest(*wrapped, fillvalue=""):
+            line = (
+                style(text.ljust(widths[key]), code or _STYLES.get(text, ""))
+                for key, text in zip(cells, texts, strict=True)
+            )
+            yield (" " * _GAP).join(line).rstrip()
+
+    lines = [*lines_of(heads, _BOLD), *(line for row in rows for line in lines_of(row))]
+    hidden = [heading for heading, key in shown.columns if key not in widths]
+    if hidden:
+        lines.append(style(f"without {', '.join(hidden)}: --no-trunc shows all columns", _FAINT))
+    return "\n".join(lines)
+
+
+def _record(heads: Sequence[str], row: Sequence[str]) -> str:
+    """Return a row of a table that is wider than the terminal: a line for each column."""
+    longest = max(map(len, heads))
+    return "\n".join(f"{head.ljust(longest)}  {text}" for head, text in zip(heads, row, strict=True))
+
+
+def _wrap(text: str, width: int) -> Sequence[str]:
+    return wrap(text, width, break_long_words=False, break_on_hyphens=False) or [""]
 
 
 def _cell(row: JsonObject, key: str, *, no_trunc: bool) -> str:
@@ -168,6 +204,61 @@ def _cell(row: JsonObject, key: str, *, no_trunc: bool) -> str:
         return "yes" if value else "no"
     text = printable(" ".join(map(str, value)) if isinstance(value, list | tuple) else str(value))
     return text if no_trunc or key not in _IDS else text[:SHORT]
+
+
+def fit_columns(
+    keys: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    optional: Sequence[str] = (),
+    shortened: Collection[str] = (),
+    width: int,
+) -> Mapping[str, int]:
+    """Return the columns of a table for which a terminal is wide enough, with their widths.
+
+    Texts wrap between words. If even the columns that must be there are too wide, so is the table.
+
+    Args:
+        keys: The columns.
+        rows: The head and all rows.
+        optional: The columns that may be left out, the first one first.
+        shortened: The columns whose words may be shortened, see `shorten`.
+        width: Of the terminal.
+    """
+    cells = {key: [row[i] for row in rows] for i, key in enumerate(keys)}
+    needed = {
+        key: max(
+            len(texts[0]), *(min(len(word), _LEAST) if key in shortened else len(word) for word in _words(texts[1:]))
+        )
+        for key, texts in cells.items()
+    }
+    for key in (key for key in optional if key in cells):
+        if _total(needed.values()) <= width:
+            break
+        del needed[key]
+    if _total(needed.values()) > width:
+        return needed
+    widths = {key: max(map(len, cells[key])) for key in needed}
+    while (excess := _total(widths.values()) - width) > 0:
+        key = max(widths, key=lambda key: widths[key] - needed[key])
+        widths[key] = max(needed[key], widths[key] - excess)
+    return widths
+
+
+def shorten(text: str, width: int) -> str:
+    """Return a text whose words have at most a width; what is cut off is an ellipsis."""
+    return " ".join(word if len(word) <= width else f"{word[: width - 1]}…" for word in text.split(" "))
+
+
+def _words(texts: Iterable[str]) -> Iterator[str]:
+    """Yield the words of some texts, at least an empty one."""
+    yield ""
+    for text in texts:
+        yield from text.split(" ")
+
+
+def _total(widths: Collection[int]) -> int:
+    return sum(widths) + _GAP * (len(widths) - 1)
 
 
 def count(number: int, noun: str) -> str:

@@ -1,17 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""On a terminal that is too narrow, tables have fewer columns; --no-trunc shows all."""
+"""On a terminal, tables are as wide as it is; colours and cutting off can be switched off."""
 
 import os
 import pty
+import re
 import subprocess
 import sys
 from typing import Final
 
+import pytest
+
 SHOW: Final = """
 import sys
 from cnm_bridge.operator.cli.output import Shown, Table, render
-row = {"id": "77" * 32, "phase": "deleting", "what": "a text of words"}
+row = {"id": "77" * 32, "phase": "deleting", "what": "a text of many words and must-not-break " * 4}
 columns = (("ID", "id"), ("PHASE", "phase"), ("WHAT", "what"))
 if "narrow" in sys.argv:
     row |= {"mac": "02:00:00:00:00:01", "image": "registry.example.org/busybox:1.37.0-with-a-long-tag"}
@@ -55,6 +58,14 @@ def printed(*arguments: str, program: str = SHOW, **env: str) -> str:
     return found.decode()
 
 
+def test_a_table_has_the_width_of_the_terminal() -> None:
+    """Long texts are wrapped, IDs shortened."""
+    lines = re.sub(r"\x1b\[\d*m", "", printed(NO_COLOR="1")).splitlines()
+    assert len(lines) > 2
+    assert max(len(line.rstrip()) for line in lines) <= 60
+    assert lines[1].split()[:2] == ["777777777777", "deleting"]
+
+
 def test_a_text_is_left_to_the_terminal() -> None:
     """A long command has no line ends, so that it can be copied."""
     assert "docker network create " * 5 in printed(program=LONG)
@@ -70,18 +81,46 @@ def test_prose_has_line_ends_between_words() -> None:
 
 
 def test_nothing_is_cut_off() -> None:
-    """With --no-trunc."""
-    shown = printed("full", "narrow")
+    """With --no-trunc; a table that is too wide becomes a record for each row."""
+    shown = printed("full", "narrow", NO_COLOR="1")
     assert "77" * 32 in shown
     assert "with-a-long-tag" in shown
     assert "without" not in shown
-    assert shown.splitlines()[0].split() == ["ID", "PHASE", "WHAT", "IMAGE", "MAC"]
+    assert [line.split()[0] for line in shown.splitlines()] == ["ID", "PHASE", "WHAT", "IMAGE", "MAC"]
 
 
 def test_columns_that_do_not_fit() -> None:
-    """They are left out, as few as possible, and named; the others are whole."""
-    lines = printed("narrow").splitlines()
+    """They are left out, as few as possible, and named; the others are not broken within a word."""
+    lines = re.sub(r"\x1b\[\d*m", "", printed("narrow", NO_COLOR="1")).splitlines()
     assert lines[0].split() == ["ID", "PHASE", "WHAT", "MAC"]
-    assert lines[1].split("  ")[:3] == ["777777777777", "deleting", "a text of words"]
+    assert max(len(line.rstrip()) for line in lines) <= 60
     assert "02:00:00:00:00:01" in lines[1]
+    assert any("must-not-break" in line for line in lines)
     assert lines[-1] == "without IMAGE: --no-trunc shows all columns"
+
+
+@pytest.mark.parametrize(("env", "has_colours"), [({}, True), ({"NO_COLOR": "1"}, False)])
+def test_colours(env: dict[str, str], has_colours: bool) -> None:
+    """What needs attention is coloured, unless NO_COLOR is set."""
+    assert ("\x1b[31m" in printed(**env)) is has_colours
+
+
+NAMES: Final = """
+from cnm_bridge.operator.cli.output import Shown, Table, render
+name = "a-name-of-more-letters-than-fit"
+row = {"id": "77" * 32, "name": name, "addresses": "10.23.0.2/16 fd23::2/64", "mode": "move"}
+columns = (("ENDPOINT", "id"), ("NAME", "name"), ("ADDRESSES", "addresses"), ("MODE", "mode"))
+render(Shown(document={}, parts=[Table(columns=columns, rows=[row])]), as_json=False, no_trunc=False)
+"""
+
+
+@pytest.mark.parametrize("width", ["60", "80", "200"])
+def test_only_names_are_shortened(width: str) -> None:
+    """IDs, addresses and headings are whole at any width."""
+    lines = re.sub(r"\x1b\[\d*m", "", printed(program=NAMES, NO_COLOR="1", COLUMNS=width)).splitlines()
+    assert lines[0].split() == ["ENDPOINT", "NAME", "ADDRESSES", "MODE"]
+    words = " ".join(lines[1:]).split()
+    assert {"777777777777", "10.23.0.2/16", "fd23::2/64", "move"} <= set(words)
+    (name,) = (word for word in words if word.startswith("a-name"))
+    assert name == "a-name-of-more-letters-than-fit" if width != "60" else name.endswith("…")
+    assert max(map(len, lines)) <= int(width)
