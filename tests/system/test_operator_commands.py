@@ -33,8 +33,8 @@ def inspect(lab: Lab, name: str) -> JsonObject:
 @pytest.mark.smoke
 def test_what_an_operator_sees(scene: Scene) -> None:
     """Lists have names and ports, which no engine shows; a container is found by name, ID and address."""
-    lab = scene.lab
-    configuration = scene.configure([*bridge(scene.subnet()), PORTMAP])
+    lab, subnet = scene.lab, scene.subnet()
+    configuration = scene.configure([*bridge(subnet), PORTMAP])
     network = scene.network(configuration)
     name = scene.run(network, "-p", "8601:80").name
 
@@ -45,6 +45,9 @@ def test_what_an_operator_sees(scene: Scene) -> None:
     load_validator("admin/endpoints")(listed)
     assert get_str(get_object(entry, "container"), "name") == name
     assert network in command(lab, "ls", "--networks").stdout
+    branch, leaf = command(lab, "ls", "--tree", network).stdout.splitlines()[1:]
+    assert branch == f"└── {subnet.bridge}  network {network}"
+    assert leaf.split() == ["└──", name, *get_strings(entry, "addresses"), "8601->80/tcp"]
 
     described = inspect(lab, name)
     (address,) = get_strings(described, "addresses")

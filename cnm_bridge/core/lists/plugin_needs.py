@@ -2,7 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """What the plugins of a list need from the host, by their types and configurations. Pure."""
 
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from ipaddress import IPv6Network
 from typing import Final
 
@@ -97,6 +97,21 @@ def bridges(network: NetworkConfigurationList) -> tuple[str, ...]:
 def bridge_of(plugin: JsonObject) -> str:
     """Return the link that the plugin `bridge` makes or uses, by its configuration."""
     return _find_text(plugin, "bridge") or "cni0"
+
+
+def host_link(plugins: Iterable[JsonObject]) -> str | None:
+    """Return the link of the host that a list's containers are behind: a bridge, or the parent of their links.
+
+    None if they have none in common, as with `ptp`, or if the list does not name it.
+    """
+    for plugin in plugins:
+        if plugin.get(_IN_CONTAINER) is True:
+            continue
+        kind = _find_text(plugin, "type") or ""
+        found = bridge_of(plugin) if kind == "bridge" else _find_text(plugin, _LINKS.get(kind, ""))
+        if found:
+            return found
+    return None
 
 
 def find_missing_links(

@@ -131,6 +131,6 @@ def _holders_of(
         if record.phase is AddressPhase.RESERVED:
             yield (
                 f"{address} is in use by {describe_address(record)}: ask for another address; "
-                "`docker network inspect` shows those of each network"
+                "`cni-bridge ls --addresses` shows all"
             )
             return

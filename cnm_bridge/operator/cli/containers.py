@@ -6,7 +6,8 @@ The engine is asked by the command, not by the daemon. Without an answer only na
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final, Self
@@ -32,8 +33,26 @@ from cnm_bridge.operator.cli.output import SHORT
 ENGINE_LIMIT_S: Final = 10.0
 """How long a command waits for an answer of the engine."""
 _CANDIDATES: Final = 10
-_RUNNING: Final = frozenset({"running", "paused", "restarting"})
+_FAMILIES: Final = ("IPAddress", "GlobalIPv6Address")
+RUNNING: Final = frozenset({"running", "paused", "restarting"})
 """States in which a container may have endpoints."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerNetwork:
+    """A network of a container, as Docker shows it.
+
+    Attributes:
+        key: The name by which the container was connected.
+        id: The network's ID; "" before the container is started first.
+        endpoint_id: The endpoint's ID, "" if there is none.
+        addresses: The addresses, without prefix length.
+    """
+
+    key: str
+    id: str = ""
+    endpoint_id: str = ""
+    addresses: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,14 +64,14 @@ class Container:
         name: Its name.
         image: The image, as it was given to `docker run`.
         state: E.g. `created`, `exited`, `running`.
-        endpoint_ids: Its endpoints on all networks.
+        networks: Its networks.
     """
 
     id: str
     name: str
     image: str
     state: str
-    endpoint_ids: tuple[str, ...] = ()
+    networks: tuple[ContainerNetwork, ...] = ()
 
     @classmethod
     def from_json(cls, document: JsonObject) -> Self:
@@ -61,14 +80,22 @@ class Container:
         Raises:
             JsonError: A key is missing or its value has another type.
         """
-        networks = find_object(find_object(document, "NetworkSettings") or {}, "Networks") or {}
-        endpoint_ids = (find_str(get_object(networks, name), "EndpointID") for name in networks)
+        shown = find_object(find_object(document, "NetworkSettings") or {}, "Networks") or {}
+        networks = {key: get_object(shown, key) for key in shown}
         return cls(
             id=get_str(document, "Id"),
             name=next((name[1:] for name in get_strings(document, "Names") if name.count("/") == 1), ""),  # no link
             image=find_str(document, "Image") or "",
             state=find_str(document, "State") or "",
-            endpoint_ids=tuple(filter(None, endpoint_ids)),
+            networks=tuple(
+                ContainerNetwork(
+                    key=key,
+                    id=find_str(one, "NetworkID") or "",
+                    endpoint_id=find_str(one, "EndpointID") or "",
+                    addresses=tuple(filter(None, (find_str(one, family) for family in _FAMILIES))),
+                )
+                for key, one in networks.items()
+            ),
         )
 
 
@@ -149,10 +176,7 @@ class Inventory:
         addressed = [
             get_str(one, "id")
             for one in endpoints
-            if any(
-                address.partition("/")[0] == plain
-                for address in (*get_strings(one, "addresses"), *dynamic_addresses(one))
-            )
+            if any(address.partition("/")[0] == plain for address in all_addresses(one))
         ]
         if addressed:
             return tuple(addressed)
@@ -193,12 +217,17 @@ class Inventory:
 
 def _without_endpoint(container: Container) -> str:
     """Return why a container that exists is not found among those with an endpoint."""
-    if container.state in _RUNNING:
+    if container.state in RUNNING:
         return f"container {container.name} is on no network of cni-bridge; `cni-bridge ls` shows those that are"
     return (
         f"container {container.name} exists and is not running ({container.state}), so it has no endpoint; "
         f"docker start {container.name}"
     )
+
+
+def all_addresses(endpoint: JsonObject) -> tuple[str, ...]:
+    """Return the addresses of an endpoint, with the dynamic ones if the daemon was asked for them."""
+    return (*get_strings(endpoint, "addresses"), *dynamic_addresses(endpoint))
 
 
 def dynamic_addresses(endpoint: JsonObject) -> tuple[str, ...]:
@@ -222,7 +251,7 @@ def take_inventory(
         containers, names = ask_engine(docker_host, limit_s)
     except EngineUnavailable as exc:
         notes.append(f"names of containers are not known: {exc}")
-    by_endpoint = {one: container for container in containers for one in container.endpoint_ids}
+    by_endpoint = {one.endpoint_id: container for container in containers for one in container.networks}
     return Inventory(
         document=document, containers=by_endpoint, all_containers=containers, network_names=names, notes=notes
     )
@@ -236,10 +265,33 @@ def ask_engine(host: str, limit_s: float = ENGINE_LIMIT_S) -> tuple[tuple[Contai
     Raises:
         EngineUnavailable: There is no valid answer.
     """
-    try:
+    with _of_engine(host, limit_s):
         containers = tuple(map(Container.from_json, _list(host, "/containers/json?all=true", limit_s)))
         networks = _list(host, "/networks", limit_s)
         return containers, {get_str(network, "Id"): get_str(network, "Name") for network in networks}
+
+
+def ask_for_users(host: str) -> tuple[tuple[Container, ...], Mapping[str, Collection[str]]]:
+    """Ask the engine for all containers, and for the subnets of each network that an IPAM driver has chosen.
+
+    Raises:
+        EngineUnavailable: There is no valid answer.
+    """
+    with _of_engine(host, ENGINE_LIMIT_S):
+        containers = tuple(map(Container.from_json, _list(host, "/containers/json?all=true", ENGINE_LIMIT_S)))
+        ipam = {get_str(one, "Id"): find_object(one, "IPAM") or {} for one in _list(host, "/networks", ENGINE_LIMIT_S)}
+        return containers, {
+            key: {find_str(part, "Subnet") or "" for part in get_objects(one, "Config")}
+            for key, one in ipam.items()
+            if find_str(one, "Driver") not in {"default", "null"} and one.get("Config")
+        }
+
+
+@contextmanager
+def _of_engine(host: str, limit_s: float) -> Iterator[None]:
+    """Turn failures of a request into `EngineUnavailable`."""
+    try:
+        yield
     except TimeoutError as exc:
         raise EngineUnavailable(f"Docker Engine at {host} did not answer within {limit_s:g} s") from exc
     except OSError as exc:

@@ -8,12 +8,13 @@ Names of containers are not in it: only the engine knows them, and the daemon do
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from cni_bridge_spec import JsonObject, JsonValue, get_list
+from cni_bridge_spec import JsonObject, JsonValue, get_list, get_objects
 from cni_bridge_state import EndpointId, EndpointRecord, Phase
 from cni_bridge_state.store import Store
 from cni_invoker import ConfigurationDirectories
 from cnm_bridge.core.endpoint import Endpoint
 from cnm_bridge.core.link.plan_sandbox import plan_sandbox
+from cnm_bridge.core.lists.plugin_needs import host_link
 from cnm_bridge.core.planning.ports import CAPABILITY
 from cnm_bridge.driver.endpoints.after_join import Unpublished
 from cnm_bridge.driver.networks.ways_out import WaysOut
@@ -92,6 +93,7 @@ class EndpointDocuments:
         return {
             **describe_endpoint(endpoint, self.unpublished),
             "waysOut": [*self.ways_out.found.get(endpoint.id, ())],
+            "hostLink": host_link(get_objects(attachment.configuration, "plugins")),
             "mac": _find_mac(endpoint),
             "sticky": _describe_sticky(endpoint.record),
             "ports": [*get_list(attachment.capability_args, CAPABILITY)],

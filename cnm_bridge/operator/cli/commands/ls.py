@@ -1,21 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""`cni-bridge ls`: lists the endpoints with their containers, or networks."""
+"""`cni-bridge ls`: lists the endpoints with their containers, networks, or addresses that Docker has."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 import click
 
 from cni_bridge_spec import JsonObject, find_int, find_object, find_str, get_objects, get_str, get_strings
+from cnm_bridge.core.errors import EngineUnavailable
 from cnm_bridge.operator.cli.admin_client import AdminClient
 from cnm_bridge.operator.cli.command import Command, ExitStatus
-from cnm_bridge.operator.cli.containers import Inventory, dynamic_addresses, take_inventory
+from cnm_bridge.operator.cli.containers import (
+    Container,
+    Inventory,
+    ask_for_users,
+    dynamic_addresses,
+    take_inventory,
+)
 from cnm_bridge.operator.cli.daemon_settings import asks_daemon
 from cnm_bridge.operator.cli.options import DOCKER_HOST, with_settings
 from cnm_bridge.operator.cli.output import UNKNOWN, Shown, Table, age, changed_text, ports_text, shows
+from cnm_bridge.operator.cli.tree import draw_tree
 
 _DYNAMIC: Final = ("DYNAMIC", "dynamic")
 _KEY: Final = ("KEY", "key")
@@ -28,6 +36,10 @@ _ENDPOINTS: Final = (
 )
 _OPTIONAL: Final = ("id", "mac", "image", "age", "mode", "phase", "ports")
 _OPTIONAL_OF_NETWORKS: Final = ("internal", "id")
+_ADDRESSES: Final = (
+    *(("ADDRESS", "address"), ("CONTAINER", "container"), ("SECTION", "section"), ("POOL", "pool"), ("USE", "use")),
+    *(("PLUGIN", "plugin"), ("AGE", "age"), ("PHASE", "phase"), ("ID", "id")),
+)
 _NETWORKS: Final = (
     *(("NETWORK", "id"), ("NAME", "name"), ("CONFIGURATION", "configuration"), ("INTERNAL", "internal")),
     ("ENDPOINTS", "endpoints"),
@@ -38,21 +50,31 @@ _NETWORKS: Final = (
 @click.command(
     "ls",
     cls=Command,
-    examples=("ls", "ls blue", "ls --networks", "ls --json"),
+    examples=("ls", "ls blue", "ls --networks", "ls --tree", "ls --json"),
 )
 @click.option("--networks", is_flag=True, help="List the networks.")
+@click.option("--tree", is_flag=True, help="Draw the host, its links, and the containers behind each.")
+@click.option("--addresses", is_flag=True, help="List the addresses that Docker has from --ipam-driver cni-bridge.")
 @click.argument("network", required=False)
 @with_settings(DOCKER_HOST, has_config=False)
 @asks_daemon
 @shows
-def ls(socket: Path, *, networks: bool, network: str | None, docker_host: str) -> tuple[Shown, ExitStatus]:
+def ls(
+    socket: Path, *, networks: bool, tree: bool, addresses: bool, network: str | None, docker_host: str
+) -> tuple[Shown, ExitStatus]:
     """List containers on networks of cni-bridge, with addresses and published ports; with NETWORK, those on it.
 
     Names and images come from the Docker Engine; without an answer of the engine they are "?". Addresses that the
     kernel has learnt, such as from router advertisements, are in the column DYNAMIC.
     """
+    if addresses and (networks or tree or network is not None):
+        raise click.UsageError("--addresses lists those of all networks; leave NETWORK and other options out")
+    if tree and networks:
+        raise click.UsageError("--tree draws networks with their containers; leave --networks out")
+    if addresses:
+        return _list_addresses(AdminClient(socket), docker_host), ExitStatus.FINE
     inventory = take_inventory(AdminClient(socket), docker_host, dynamic=not networks)
-    show = show_networks if networks else show_endpoints
+    show = show_networks if networks else show_tree if tree else show_endpoints
     return show(inventory, network), ExitStatus.FINE
 
 
@@ -70,6 +92,16 @@ def show_endpoints(inventory: Inventory, network: str | None) -> Shown:
     return Shown(
         document=_document(inventory, found),
         parts=[Table(columns=columns, rows=rows, optional=_OPTIONAL)],
+        notes=inventory.notes,
+    )
+
+
+def show_tree(inventory: Inventory, network: str | None) -> Shown:
+    """Return the picture of all networks, or of one of them; errors as in `show_endpoints`."""
+    network_id = None if network is None else inventory.find_network(network)
+    return Shown(
+        document=_document(inventory, _endpoints(inventory, network_id)),
+        parts=[draw_tree(inventory, network_id)],
         notes=inventory.notes,
     )
 
@@ -92,6 +124,61 @@ def show_networks(inventory: Inventory, network: str | None) -> Shown:
         document={"networks": [*rows]},
         parts=[Table(columns=_NETWORKS, rows=rows, optional=_OPTIONAL_OF_NETWORKS)],
     )
+
+
+def _list_addresses(client: AdminClient, docker_host: str) -> Shown:
+    document = client.get("addresses")
+    try:
+        containers, subnets = ask_for_users(docker_host)
+    except EngineUnavailable as exc:
+        return show_addresses(document, (), {}, (f"names of containers are not known: {exc}",))
+    return show_addresses(document, containers, subnets)
+
+
+def show_addresses(
+    document: JsonObject,
+    containers: Sequence[Container],
+    subnets: Mapping[str, Collection[str]],
+    notes: Sequence[str] = (),
+) -> Shown:
+    """Return the table of the addresses that Docker has requested.
+
+    Args:
+        document: `spec/admin/addresses.json`.
+        containers: The engine's.
+        subnets: The subnets of each network, by its ID, that Docker's own IPAM has not chosen. Other networks may have
+            the same addresses.
+        notes: What the reader should know.
+    """
+    names = {
+        (subnet, ip): one.name
+        for one in containers
+        for network in one.networks
+        for subnet in subnets.get(network.id, ())
+        for ip in network.addresses
+    }
+    pools = {get_str(one, "id"): get_str(one, "subnet") for one in get_objects(document, "pools")}
+    found: list[JsonObject] = [
+        {**one, "name": find_str(one, "name") or names.get((pools.get(get_str(one, "pool"), ""), _ip(one)))}
+        if get_str(one, "use") == "any"
+        else one
+        for one in get_objects(document, "addresses")
+    ]
+    rows: list[JsonObject] = [
+        {**one, "container": _user_of(one), "age": age(find_int(one, "createdAt"))} for one in found
+    ]
+    rows.sort(key=lambda row: (str(row["section"]), str(row["address"])))
+    table = Table(columns=_ADDRESSES, rows=rows, optional=("id", "plugin"))
+    return Shown(document={**document, "addresses": [*found]}, parts=[table], notes=notes)
+
+
+def _ip(address: JsonObject) -> str:
+    return (find_str(address, "address") or "").partition("/")[0]
+
+
+def _user_of(address: JsonObject) -> str | None:
+    """Return the container that has an address; "?" for an unknown one, or `--aux-address`; None for a gateway."""
+    return find_str(address, "name") or (None if get_str(address, "use") == "gateway" else UNKNOWN)
 
 
 def _endpoints(inventory: Inventory, network_id: str | None) -> Sequence[JsonObject]:

@@ -9,7 +9,7 @@ import pytest
 from cni_bridge_spec import JsonObject
 from cni_invoker import NetworkConfigurationList
 from cnm_bridge.core.errors import Refused
-from cnm_bridge.core.lists.plugin_needs import refuse_without_ipv6
+from cnm_bridge.core.lists.plugin_needs import host_link, refuse_without_ipv6
 
 DUAL: JsonObject = {"type": "host-local", "ranges": [[{"subnet": "10.1.0.0/24"}], [{"subnet": "fd00::/64"}]]}
 IPV4: JsonObject = {"type": "host-local", "ranges": [[{"subnet": "10.1.0.0/24"}]]}
@@ -68,3 +68,22 @@ def test_a_name_that_no_link_can_have(name: str) -> None:
     made = NetworkConfigurationList.from_document({"name": "lan", "cniVersion": "1.0.0", "plugins": [document]})
     with pytest.raises(Refused, match="CNI configuration lan cannot be used: plugin bridge: "):
         refuse_without_ipv6(made, on())
+
+
+@pytest.mark.parametrize(
+    ("plugins", "link"),
+    [
+        ([{"type": "bridge"}, {"type": "firewall"}], "cni0"),
+        ([{"type": "bridge", "bridge": "cni-blue"}], "cni-blue"),
+        ([{"type": "macvlan", "master": "eth1"}, {"type": "tuning"}], "eth1"),
+        ([{"type": "macvlan"}], None),
+        ([{"type": "ptp"}, {"type": "macvlan", "master": "eth0", "linkInContainer": True}], None),
+        ([{"type": "tap", "bridge": "br0"}], "br0"),
+        ([{"type": "host-device", "device": "eth2"}], "eth2"),
+        ([{"type": "ptp"}], None),
+        ([{"type": "calico", "master": "eth3"}], None),
+    ],
+)
+def test_the_link_that_containers_are_behind(plugins: list[JsonObject], link: str | None) -> None:
+    """A bridge, the parent, or none."""
+    assert host_link(plugins) == link
