@@ -12,12 +12,10 @@ import pytest
 from cni_bridge_spec import JsonObject
 from cnm_bridge.operator.cli.commands.events import event_line
 from cnm_bridge.operator.cli.commands.inspect import show_inspected
-from cnm_bridge.operator.cli.commands.status import show_status
 from cnm_bridge.operator.cli.output import Shown, Table, render
 from cnm_bridge.operator.doctor.finding import Finding, Severity
 from cnm_bridge.operator.doctor.report import Report
 from tests.unit.cnm_bridge.operator.cli.commands.test_inspect import document
-from tests.unit.cnm_bridge.operator.cli.commands.test_status import STATUS
 from tests.unit.cnm_bridge.operator.cli.test_terminal import printed
 
 NAME: Final = "x\x1b[2K\r\nfine: \u202eforged\x9b"
@@ -29,15 +27,6 @@ def shown_in(shown: Shown, *, as_json: bool = False) -> tuple[str, str]:
     with redirect_stdout(StringIO()) as output, redirect_stderr(StringIO()) as errors:
         render(shown, as_json=as_json, no_trunc=True)
     return output.getvalue(), errors.getvalue()
-
-
-def test_a_network_name_makes_no_row_of_status() -> None:
-    """It is shown in its own row, with its control characters in escaped form."""
-    named: JsonObject = {"id": "6f" * 32, "name": NAME, "configuration": "lan", "internal": False}
-    plain, _ = shown_in(show_status({**STATUS, "lists": [], "networks": [{**named, "name": "blue"}]}))
-    forged, _ = shown_in(show_status({**STATUS, "lists": [], "networks": [named]}))
-    assert len(forged.splitlines()) == len(plain.splitlines())
-    assert SEEN in forged
 
 
 @pytest.mark.parametrize("as_json", [False, True])
