@@ -9,7 +9,6 @@ from typing import Final
 
 import pytest
 
-from cni_bridge_spec import JsonObject
 from cnm_bridge.operator.cli.commands.events import event_line
 from cnm_bridge.operator.cli.commands.inspect import show_inspected
 from cnm_bridge.operator.cli.output import Shown, Table, render
