@@ -14,7 +14,7 @@ import structlog
 
 from cni_bridge_spec import JsonObject, find_object
 from cni_bridge_state import ProcessRecord
-from cnm_bridge.core.link_state import KernelError
+from cnm_bridge.core.errors import KernelError
 from cnm_bridge.core.settings import Scope
 from cnm_bridge.core.wire.ipam_driver import (
     parse_release_address,

@@ -39,8 +39,7 @@ from cni_bridge_spec import (
 )
 from cni_bridge_state import StateError
 from cni_invoker import CniError
-from cnm_bridge.core.errors import BadRequest, BridgeError, next_step
-from cnm_bridge.core.link_state import KernelError
+from cnm_bridge.core.errors import BadRequest, BridgeError, KernelError, next_step
 from cnm_bridge.driver.teardown.queue import TeardownQueue
 from cnm_bridge.server.listening import accepting, running
 from cnm_bridge.system.journal import Journal

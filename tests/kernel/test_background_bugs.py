@@ -12,7 +12,7 @@ from cni_bridge_spec import JsonObject
 from cni_bridge_state import EndpointId
 from cni_bridge_state.store import Store
 from cnm_bridge.assembly import assemble
-from cnm_bridge.core.link_state import Placement
+from cnm_bridge.core.sandbox_plan import Placement
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.driver.attach.announcer import Announcer
 from cnm_bridge.driver.attach.sandbox_sync import SandboxSync

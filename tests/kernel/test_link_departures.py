@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from cni_bridge_spec import get_str
-from cnm_bridge.core.link_state import KernelError, Placement
+from cnm_bridge.core.errors import KernelError
+from cnm_bridge.core.sandbox_plan import Placement
 from cnm_bridge.system.kernel import Kernel
 from conftest import count_threads
 from tests.kernel.namespace import Namespace

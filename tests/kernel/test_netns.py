@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from cni_invoker.execution.running_plugins import RunningPlugins
-from cnm_bridge.core.link_state import KernelError
+from cnm_bridge.core.errors import KernelError
 from cnm_bridge.system.kernel import Kernel
 from cnm_bridge.system.kernel.netns import is_namespace
 from tests.kernel.namespace import Namespace

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cnm_bridge.core.link_state import NamespaceMissing
+from cnm_bridge.core.errors import NamespaceMissing
 from cnm_bridge.system.kernel import Kernel
 from cnm_bridge.system.kernel.processes import find_latest_first_process
 from tests.kernel.namespace import Namespace, living_process

@@ -8,8 +8,9 @@ import struct
 
 import pytest
 
+from cnm_bridge.core.errors import NotCarriable
 from cnm_bridge.core.link.plan_sandbox import plan_sandbox
-from cnm_bridge.core.link_state import NotCarriable, Observation
+from cnm_bridge.core.link_state import Observation
 from cnm_bridge.system.kernel import Kernel
 from tests.kernel.namespace import Namespace
 from tests.kernel.pair import ALTNAME, EVERYTHING, HOST_NAME, place_link, prepare

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from cnm_bridge.core.errors import SandboxNotSynced
 from cnm_bridge.core.link.endpoint_replies import prefix_route
 from cnm_bridge.core.link_state import (
     MAIN_TABLE,
@@ -14,13 +15,11 @@ from cnm_bridge.core.link_state import (
     UNICAST,
     Neighbour,
     Observation,
-    ReplacedRoute,
     Route,
-    SandboxNotSynced,
-    SandboxPlan,
     Snapshot,
     Sysctl,
 )
+from cnm_bridge.core.sandbox_plan import ReplacedRoute, SandboxPlan
 from cnm_bridge.system.kernel import Kernel
 from tests.kernel.namespace import Namespace
 from tests.kernel.pair import ALTNAME, EVERYTHING, HOST_NAME, place_link, prepare

@@ -11,7 +11,8 @@ from typing import Final
 import pytest
 
 from cni_bridge_spec import get_strings
-from cnm_bridge.core.link_state import IpInterface, KernelError
+from cnm_bridge.core.errors import KernelError
+from cnm_bridge.core.link_state import IpInterface
 from cnm_bridge.system.kernel import Kernel, LinkLocation
 from tests.kernel.namespace import Namespace, living_process
 from tests.kernel.pair import ALTNAME, HOST_NAME

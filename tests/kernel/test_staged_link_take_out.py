@@ -9,19 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from cnm_bridge.core.link_state import (
-    MAIN_TABLE,
-    SCOPE_GLOBAL,
-    SCOPE_LINK,
-    UNICAST,
-    LinkMissing,
-    LinkState,
-    NamespaceMissing,
-    NamespaceRefused,
-    NameTaken,
-    Route,
-    Snapshot,
-)
+from cnm_bridge.core.errors import LinkMissing, NamespaceMissing, NamespaceRefused, NameTaken
+from cnm_bridge.core.link_state import MAIN_TABLE, SCOPE_GLOBAL, SCOPE_LINK, UNICAST, LinkState, Route, Snapshot
 from cnm_bridge.system.kernel import Kernel
 from cnm_bridge.system.kernel.netns import current_namespace, namespace_id
 from tests.kernel.namespace import Namespace

@@ -14,7 +14,7 @@ from cni_bridge_state import EndpointId, EndpointRecord, Phase, StateUnusable
 from cni_bridge_state.store import Store
 from cni_invoker import NetworkConfigurationList, PluginFailed
 from cni_invoker.errors import PluginTimeout
-from cnm_bridge.core.link_state import KernelError
+from cnm_bridge.core.errors import KernelError
 from cnm_bridge.driver.teardown.address_owners import AddressOwners
 from cnm_bridge.driver.teardown.pending import PendingTeardowns
 from cnm_bridge.system.kernel import Kernel

@@ -28,8 +28,8 @@ from cnm_bridge.core.link_state import (
     LinkState,
     Snapshot,
     Sysctl,
-    is_left_to_libnetwork,
 )
+from cnm_bridge.core.sandbox_plan import is_left_to_libnetwork
 
 _IPV4: Final = 4
 _PERMANENT: Final = 0x80  # IFA_F_PERMANENT

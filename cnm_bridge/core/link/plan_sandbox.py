@@ -36,13 +36,11 @@ from cnm_bridge.core.link_state import (
     UNICAST,
     Address,
     IpInterface,
-    Placement,
-    ReplacedRoute,
     Route,
-    SandboxPlan,
     Snapshot,
     Sysctl,
 )
+from cnm_bridge.core.sandbox_plan import Placement, ReplacedRoute, SandboxPlan
 
 _IPV4: Final = 4
 _IPV6: Final = 6

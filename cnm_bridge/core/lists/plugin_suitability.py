@@ -10,7 +10,8 @@ from typing import Final
 
 from cni_bridge_spec import JsonValue
 from cni_invoker import NetworkConfigurationList, PluginConfiguration
-from cnm_bridge.core.link_state import NotCarriable, Observation, Sysctl
+from cnm_bridge.core.errors import NotCarriable
+from cnm_bridge.core.link_state import Observation, Sysctl
 
 _UNSUITABLE: Final[Mapping[str, str]] = {
     "dhcp": "its daemon loses a link that is moved, and the lease expires; mode sandbox, from Engine 28 on, moves none",

@@ -18,7 +18,7 @@ import structlog
 from cni_bridge_state import EndpointId, Phase
 from cni_bridge_state.store import Store
 from cnm_bridge.core.endpoint import Endpoint
-from cnm_bridge.core.link_state import KernelError
+from cnm_bridge.core.errors import KernelError
 from cnm_bridge.core.options.docker_options import Announcements, parse_announcements
 from cnm_bridge.system.kernel import Kernel
 from cnm_bridge.system.scheduling import KeyedTasks

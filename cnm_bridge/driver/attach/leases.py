@@ -20,8 +20,7 @@ from cni_invoker import NetworkConfigurationList, PluginConfiguration, Result, R
 from cni_invoker.advanced import DeleteHooks
 from cni_invoker.errors import PluginError
 from cnm_bridge.core.endpoint import Endpoint
-from cnm_bridge.core.errors import Refused
-from cnm_bridge.core.link_state import KernelError
+from cnm_bridge.core.errors import KernelError, Refused
 from cnm_bridge.core.lists.dhcp import daemon_socket, explain_no_lease, find_dhcp, lease_list
 from cnm_bridge.system.kernel import Kernel
 from cnm_bridge.system.sockets import find_peer

@@ -24,10 +24,10 @@ from cni_bridge_state import DnsOption, EndpointRecord, Phase, WrongPhase
 from cni_bridge_state.store import Store
 from cni_invoker import NetworkConfigurationList, PluginFailed, Result, Runtime
 from cnm_bridge.core.endpoint import Endpoint
-from cnm_bridge.core.errors import Refused
+from cnm_bridge.core.errors import KernelError, LinkMissing, NotCarriable, Refused
 from cnm_bridge.core.link.endpoint_replies import choose_interface, describe_join, with_addresses
 from cnm_bridge.core.link.plan_sandbox import without_ipv6
-from cnm_bridge.core.link_state import KernelError, LinkMissing, NotCarriable, Snapshot
+from cnm_bridge.core.link_state import Snapshot
 from cnm_bridge.core.lists.plugin_needs import bridge_of, find_missing_links
 from cnm_bridge.core.lists.plugin_suitability import choose_observation, describe_uncarriable
 from cnm_bridge.core.planning.outcome import refuse_ignored, with_moved_mac, with_sysctls

@@ -24,7 +24,7 @@ from cni_bridge_state import AttachMode, EndpointRecord, Phase, WrongPhase
 from cni_bridge_state.store import Store
 from cni_invoker import Result, Runtime
 from cnm_bridge.core.endpoint import Endpoint
-from cnm_bridge.core.errors import Refused
+from cnm_bridge.core.errors import KernelError, LinkMissing, Refused
 from cnm_bridge.core.link.endpoint_replies import choose_interface, describe_join, given_addresses, with_addresses
 from cnm_bridge.core.link.expected_link import (
     ANY_PLUGIN,
@@ -37,7 +37,7 @@ from cnm_bridge.core.link.expected_link import (
     snapshot_for_move,
 )
 from cnm_bridge.core.link.plan_sandbox import disables_ipv6, without_ipv6
-from cnm_bridge.core.link_state import IpInterface, KernelError, LinkMissing, Snapshot, Sysctl
+from cnm_bridge.core.link_state import IpInterface, Snapshot, Sysctl
 from cnm_bridge.core.lists.plugin_suitability import keeps_ipv6
 from cnm_bridge.core.naming import pin_path, staging_path
 from cnm_bridge.core.planning.addressing import parse_addresses, requested_addresses

@@ -21,8 +21,10 @@ import structlog
 from cni_bridge_state import EndpointId, EndpointRecord, Phase
 from cni_bridge_state.store import Store
 from cnm_bridge.core.endpoint import Endpoint
+from cnm_bridge.core.errors import KernelError
 from cnm_bridge.core.link.plan_sandbox import describe_placement, plan_sandbox
-from cnm_bridge.core.link_state import KernelError, SandboxPlan, Snapshot
+from cnm_bridge.core.link_state import Snapshot
+from cnm_bridge.core.sandbox_plan import SandboxPlan
 from cnm_bridge.driver.attach.announcer import Announcer
 from cnm_bridge.system.kernel import WATCHES_AT_ONCE, Kernel
 from cnm_bridge.system.known_version import KnownVersion

@@ -24,8 +24,7 @@ from cni_bridge_state import EndpointId, EndpointRecord, NetworkId, Phase, PortR
 from cni_bridge_state.store import Store
 from cni_invoker import CniError, NetworkConfigurationList
 from cnm_bridge.core.engine_facts import container_of_cgroup, is_only_network
-from cnm_bridge.core.errors import BridgeError, CannotPublish, EngineUnavailable, Refused
-from cnm_bridge.core.link_state import KernelError
+from cnm_bridge.core.errors import BridgeError, CannotPublish, EngineUnavailable, KernelError, Refused
 from cnm_bridge.core.planning.ports import cannot_publish, publishing_plugins
 from cnm_bridge.core.wire.network_driver import CreateEndpoint, EndpointReference, ProgramExternalConnectivity
 from cnm_bridge.driver.attach.sandbox_sync import SandboxSync

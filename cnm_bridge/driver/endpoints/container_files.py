@@ -28,8 +28,8 @@ from cnm_bridge.core.container_files import (
     remove_server,
 )
 from cnm_bridge.core.endpoint import Endpoint
+from cnm_bridge.core.errors import KernelError
 from cnm_bridge.core.link.endpoint_replies import known_addresses
-from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.core.lists.guard import RESPONDER, RESPONDER_IPV6, is_guarded
 from cnm_bridge.system.kernel import Kernel, SandboxProcess
 from cnm_bridge.system.known_version import KnownVersion

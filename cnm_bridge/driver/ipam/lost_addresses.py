@@ -17,9 +17,8 @@ import structlog
 
 from cni_bridge_state import AddressPoolRecord, AddressRecord
 from cni_bridge_state.store import Store
-from cnm_bridge.core.errors import EngineUnavailable
+from cnm_bridge.core.errors import EngineUnavailable, KernelError
 from cnm_bridge.core.ipam.unclaimed import Unclaimed, find_unclaimed
-from cnm_bridge.core.link_state import KernelError
 from cnm_bridge.driver.ipam.releases import Releases
 from cnm_bridge.system.engine import Engine
 from cnm_bridge.system.kernel import Kernel

@@ -18,7 +18,8 @@ import structlog
 from cni_bridge_state import AddressId, AddressPhase, AddressRecord, EndpointId, StateError
 from cni_bridge_state.store import Store
 from cni_invoker import CniError
-from cnm_bridge.core.link_state import IpNetwork, KernelError
+from cnm_bridge.core.errors import KernelError
+from cnm_bridge.core.link_state import IpNetwork
 from cnm_bridge.driver.ipam.plugin_runs import PluginRuns
 from cnm_bridge.driver.teardown.queue import TeardownQueue
 from cnm_bridge.system.retries import Retries, Retry

@@ -12,8 +12,7 @@ import structlog
 from cni_bridge_state import EndpointRecord
 from cni_bridge_state.store import Store
 from cnm_bridge.core.engine_facts import EngineDescription, container_of_cgroup, find_privileges, find_remapped_group
-from cnm_bridge.core.errors import Refused
-from cnm_bridge.core.link_state import KernelError
+from cnm_bridge.core.errors import KernelError, Refused
 from cnm_bridge.system.engine import Engine
 from cnm_bridge.system.kernel import Kernel, read_host_config
 from cnm_bridge.system.known_version import KnownVersion

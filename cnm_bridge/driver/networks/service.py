@@ -13,8 +13,8 @@ import structlog
 from cni_bridge_state import NetworkId, NetworkRecord, ProcessRecord, RequestedInterface
 from cni_bridge_state.store import Store
 from cni_invoker import NetworkConfigurationList, run_preflight
-from cnm_bridge.core.errors import EngineUnavailable, Refused
-from cnm_bridge.core.link_state import IpInterface, KernelError
+from cnm_bridge.core.errors import EngineUnavailable, KernelError, Refused
+from cnm_bridge.core.link_state import IpInterface
 from cnm_bridge.core.lists.address_ranges import find_ranges, overlap
 from cnm_bridge.core.lists.guard import is_guarded, lone_guard, refuse_other_engine, status_list
 from cnm_bridge.core.lists.plugin_needs import bridges, forwarding_links

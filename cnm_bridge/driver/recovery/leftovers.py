@@ -19,8 +19,7 @@ from cni_bridge_spec import JsonObject
 from cni_bridge_state import AttachmentId, EndpointId, NetworkId, Phase, StateError
 from cni_bridge_state.store import Store
 from cni_invoker import CniError, NetworkConfigurationList
-from cnm_bridge.core.errors import Refused
-from cnm_bridge.core.link_state import KernelError
+from cnm_bridge.core.errors import KernelError, Refused
 from cnm_bridge.core.naming import (
     alternative_name,
     attachment_of,

@@ -18,7 +18,7 @@ import structlog
 from cni_bridge_state import EndpointId, Phase
 from cni_bridge_state.store import Store
 from cni_invoker.errors import PluginTimeout
-from cnm_bridge.core.link_state import KernelError
+from cnm_bridge.core.errors import KernelError
 from cnm_bridge.driver.teardown.liveness import DEAD, Liveness
 from cnm_bridge.driver.teardown.queue import TeardownQueue
 from cnm_bridge.driver.teardown.teardown import OrphanedPlugins

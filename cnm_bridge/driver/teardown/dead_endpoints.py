@@ -17,7 +17,7 @@ import structlog
 
 from cni_bridge_state import EndpointId, EndpointRecord
 from cni_bridge_state.store import Store
-from cnm_bridge.core.link_state import KernelError
+from cnm_bridge.core.errors import KernelError
 from cnm_bridge.driver.teardown.liveness import Liveness
 from cnm_bridge.driver.teardown.queue import TeardownQueue
 

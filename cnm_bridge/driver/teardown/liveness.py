@@ -19,7 +19,7 @@ import structlog
 
 from cni_bridge_state import EndpointId, EndpointRecord, NotJoined, Phase, ProcessRecord
 from cni_bridge_state.store import Store
-from cnm_bridge.core.link_state import KernelError
+from cnm_bridge.core.errors import KernelError
 from cnm_bridge.core.naming import alternative_name, host_link_name
 from cnm_bridge.system.kernel import Kernel, Sandboxes
 

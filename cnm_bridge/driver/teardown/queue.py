@@ -17,7 +17,7 @@ from cni_bridge_state import EndpointId, EndpointRecord, Phase, StateError
 from cni_bridge_state.store import Store
 from cni_invoker import CniError, PluginFailed
 from cni_invoker.errors import PluginTimeout
-from cnm_bridge.core.link_state import KernelError
+from cnm_bridge.core.errors import KernelError
 from cnm_bridge.driver.teardown.pending import Pending, PendingTeardowns, TeardownSlots, Undo, Urgency
 from cnm_bridge.driver.teardown.teardown import Teardown
 from cnm_bridge.system.log import traced

@@ -11,8 +11,7 @@ from typing import Final
 from cni_bridge_spec import JsonObject
 from cni_invoker import ConfigurationDirectories
 from cnm_bridge.core.engine_facts import EngineContainer, EngineNetwork
-from cnm_bridge.core.errors import EngineUnavailable
-from cnm_bridge.core.link_state import KernelError
+from cnm_bridge.core.errors import EngineUnavailable, KernelError
 from cnm_bridge.core.options.cni_options import list_name
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.operator.doctor.endpoints import DaemonEndpoints

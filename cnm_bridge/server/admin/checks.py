@@ -20,9 +20,10 @@ from cni_invoker import CniError, PluginFailed, Runtime
 from cni_invoker.errors import VerbUnsupported
 from cnm_bridge.core.checks import find_missing_reservations, find_missing_rules, plan_checks
 from cnm_bridge.core.endpoint import Endpoint
+from cnm_bridge.core.errors import KernelError
 from cnm_bridge.core.link.endpoint_replies import known_addresses
 from cnm_bridge.core.link.plan_sandbox import find_differences, find_missing_addresses
-from cnm_bridge.core.link_state import KernelError, Snapshot
+from cnm_bridge.core.link_state import Snapshot
 from cnm_bridge.core.lists.plugin_needs import find_missing_links
 from cnm_bridge.driver.recovery.artifacts import HostArtifacts, OwnedArtifacts
 from cnm_bridge.server.admin.documents import get_endpoint

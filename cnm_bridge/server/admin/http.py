@@ -22,8 +22,7 @@ from cni_bridge_spec import JsonObject, render_json
 from cni_bridge_state import StateError
 from cni_invoker import CniError
 from cnm_bridge import __version__
-from cnm_bridge.core.errors import BridgeError
-from cnm_bridge.core.link_state import KernelError
+from cnm_bridge.core.errors import BridgeError, KernelError
 from cnm_bridge.server.listening import accepting, running
 
 log = structlog.get_logger()

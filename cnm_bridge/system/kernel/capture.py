@@ -21,7 +21,8 @@ from pyroute2.netlink import (
     NLMSG_ERROR,
 )
 
-from cnm_bridge.core.link_state import NotCarriable, Snapshot, without_announced
+from cnm_bridge.core.errors import NotCarriable
+from cnm_bridge.core.link_state import Snapshot, without_announced
 from cnm_bridge.system.kernel.netlink.addresses import find_addresses, find_neighbours
 from cnm_bridge.system.kernel.netlink.links import Link, find_qdisc, list_links
 from cnm_bridge.system.kernel.netlink.routes import find_routes, find_routes_elsewhere

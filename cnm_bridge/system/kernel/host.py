@@ -22,7 +22,7 @@ from pyroute2.netlink import NETLINK_ROUTE
 from pyroute2.netlink.rtnl import RTM_DELLINK, RTMGRP_LINK
 
 from cni_invoker import waiting
-from cnm_bridge.core.link_state import KernelError, NamespaceMissing
+from cnm_bridge.core.errors import KernelError, NamespaceMissing
 from cnm_bridge.system.kernel.netlink.links import find_link
 from cnm_bridge.system.kernel.netlink.socket import Netlink, parse_message
 from cnm_bridge.system.kernel.netns import current_namespace, enter, namespace_id, open_namespace

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from cni_bridge_spec import JsonObject
 from cnm_bridge.core.container_files import ContainerFile, Edit, FileEdit
-from cnm_bridge.core.link_state import Observation, attempt
+from cnm_bridge.core.errors import attempt
+from cnm_bridge.core.link_state import Observation
 from cnm_bridge.system.kernel.container_files import edit_container_file, read_stored
 from cnm_bridge.system.kernel.host import PROCESSES, LinkDepartures, in_thread
 from cnm_bridge.system.kernel.netlink.addresses import end_detection

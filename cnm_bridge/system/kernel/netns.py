@@ -19,7 +19,7 @@ from errno import EEXIST, EINVAL, ENOENT
 from pathlib import Path
 from typing import Final
 
-from cnm_bridge.core.link_state import NamespaceMissing, NamespaceRefused, attempt
+from cnm_bridge.core.errors import NamespaceMissing, NamespaceRefused, attempt
 from cnm_bridge.system.kernel.sysctl import has_ipv6, write_ipv6
 
 _CURRENT: Final = "/proc/thread-self/ns/net"

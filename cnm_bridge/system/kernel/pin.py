@@ -17,20 +17,18 @@ from ipaddress import IPv6Interface
 from pathlib import Path
 from typing import Final
 
+from cnm_bridge.core.errors import LinkMissing, NamespaceMissing, attempt
 from cnm_bridge.core.link_state import (
     IPV6_LINK_LOCAL,
     SCOPE_LINK,
     Address,
     IpInterface,
-    LinkMissing,
-    NamespaceMissing,
     Route,
     Snapshot,
     Sysctl,
-    attempt,
-    is_left_to_libnetwork,
     without_announced,
 )
+from cnm_bridge.core.sandbox_plan import is_left_to_libnetwork
 from cnm_bridge.system.kernel.host import Host, in_thread
 from cnm_bridge.system.kernel.netlink.addresses import add_addresses, find_addresses
 from cnm_bridge.system.kernel.netlink.links import (

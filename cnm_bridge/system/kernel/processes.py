@@ -16,7 +16,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from cnm_bridge.core.link_state import NamespaceMissing
+from cnm_bridge.core.errors import NamespaceMissing
 from cnm_bridge.system.kernel.netns import NamespaceId, namespace_id, open_namespace
 
 _RECENT: Final = 512

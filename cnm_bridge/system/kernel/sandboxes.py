@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from cnm_bridge.core.link_state import KernelError, NamespaceMissing, attempt
+from cnm_bridge.core.errors import KernelError, NamespaceMissing, attempt
 from cnm_bridge.system.kernel.container_files import read_mounts
 from cnm_bridge.system.kernel.host import Host
 from cnm_bridge.system.kernel.netlink.addresses import find_used

@@ -15,15 +15,8 @@ from errno import EEXIST
 from pathlib import Path
 from typing import Final
 
-from cnm_bridge.core.link_state import (
-    IpInterface,
-    LinkMissing,
-    NamespaceRefused,
-    NameTaken,
-    Observation,
-    Snapshot,
-    attempt,
-)
+from cnm_bridge.core.errors import LinkMissing, NamespaceRefused, NameTaken, attempt
+from cnm_bridge.core.link_state import IpInterface, Observation, Snapshot
 from cnm_bridge.system.kernel.capture import capture
 from cnm_bridge.system.kernel.host import Host, in_thread
 from cnm_bridge.system.kernel.netlink.addresses import add_addresses, find_addresses, remove_addresses

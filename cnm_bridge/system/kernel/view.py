@@ -12,8 +12,9 @@ from typing import Final
 
 import structlog
 
+from cnm_bridge.core.errors import KernelError, attempt
 from cnm_bridge.core.link.plan_sandbox import sets_ipv6, uses_ipv6, without_ipv6
-from cnm_bridge.core.link_state import Address, IpInterface, IpNetwork, KernelError, Snapshot, attempt, find_dynamic
+from cnm_bridge.core.link_state import Address, IpInterface, IpNetwork, Snapshot, find_dynamic
 from cnm_bridge.system.kernel.container_files import has_container_files
 from cnm_bridge.system.kernel.host import PROCESSES, Host, in_thread
 from cnm_bridge.system.kernel.link_in_sandbox import LinkInSandbox

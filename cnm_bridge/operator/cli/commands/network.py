@@ -11,8 +11,7 @@ import click
 
 from cni_bridge_spec import JsonObject
 from cni_invoker import CniError
-from cnm_bridge.core.errors import Refused
-from cnm_bridge.core.link_state import KernelError
+from cnm_bridge.core.errors import KernelError, Refused
 from cnm_bridge.core.options.bandwidth import BANDWIDTH_OPTIONS
 from cnm_bridge.core.options.cni_options import CONFIGURATION
 from cnm_bridge.core.options.egress_options import OTHER_NETWORKS, OtherNetworks

@@ -16,7 +16,8 @@ from typing import Final
 from pyroute2.netlink import NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE
 from pyroute2.netlink.rtnl import RTM_DELROUTE, RTM_GETROUTE, RTM_NEWROUTE
 
-from cnm_bridge.core.link_state import BY_KERNEL, MAIN_TABLE, IpAddress, IpNetwork, NotCarriable, Route
+from cnm_bridge.core.errors import NotCarriable
+from cnm_bridge.core.link_state import BY_KERNEL, MAIN_TABLE, IpAddress, IpNetwork, Route
 from cnm_bridge.system.kernel.netlink.links import Link
 from cnm_bridge.system.kernel.netlink.socket import Message, Netlink, Wanted
 

@@ -20,18 +20,8 @@ from cnm_bridge.core.link.plan_sandbox import (
     uses_ipv6,
     without_ipv6,
 )
-from cnm_bridge.core.link_state import (
-    NO_PREFIX_ROUTE,
-    SCOPE_LINK,
-    Address,
-    Neighbour,
-    ReplacedRoute,
-    Route,
-    Rule,
-    SandboxPlan,
-    Snapshot,
-    Sysctl,
-)
+from cnm_bridge.core.link_state import NO_PREFIX_ROUTE, SCOPE_LINK, Address, Neighbour, Route, Rule, Snapshot, Sysctl
+from cnm_bridge.core.sandbox_plan import ReplacedRoute, SandboxPlan
 from tests.unit.cnm_bridge.core.snapshots import (
     BRIDGE,
     BRIDGE_IPV6,

@@ -10,7 +10,7 @@ import pytest
 
 from cni_bridge_state import AddressId, AddressPhase, AddressRecord, AddressUse, PoolId, ReservationRecord
 from cni_bridge_state.store import Store
-from cnm_bridge.core.link_state import KernelError
+from cnm_bridge.core.errors import KernelError
 from cnm_bridge.driver.ipam.plugin_runs import PluginRuns
 from cnm_bridge.driver.ipam.releases import Releases
 from cnm_bridge.driver.teardown.queue import TeardownQueue

@@ -5,7 +5,7 @@
 import pytest
 
 from cni_invoker import waiting
-from cnm_bridge.core.link_state import KernelError
+from cnm_bridge.core.errors import KernelError
 from cnm_bridge.system.kernel import Kernel
 
 

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
-from cnm_bridge.core.link_state.snapshot import (
+from cnm_bridge.core.link_state import (
     MAIN_TABLE,
     UNICAST,
     Address,

@@ -6,7 +6,7 @@ from errno import EBUSY, EROFS
 
 import pytest
 
-from cnm_bridge.core.link_state import KernelError, LinkMissing, attempt
+from cnm_bridge.core.errors import KernelError, LinkMissing, attempt
 
 
 def test_an_os_error_becomes_a_kernel_error() -> None:

@@ -10,7 +10,8 @@ from ipaddress import ip_address, ip_interface, ip_network
 import pytest
 
 from cni_bridge_spec import JsonObject, as_object, load_validator, parse_json, render_json
-from cnm_bridge.core.link_state import Address, LinkState, Neighbour, Route, Rule, Snapshot, Sysctl, snapshot
+from cnm_bridge.core import link_state
+from cnm_bridge.core.link_state import Address, LinkState, Neighbour, Route, Rule, Snapshot, Sysctl
 
 FULL = Snapshot(
     link=LinkState(name="eth0", kind="veth", mac="ee:77:5c:0d:4a:3b", mtu=1500, noarp=False),
@@ -69,7 +70,7 @@ BARE = Snapshot(
 
 def documented() -> JsonObject:
     """Return the example in the module's docstring."""
-    found = re.search(r"```\n(.*?)```", inspect.getdoc(snapshot) or "", re.DOTALL)
+    found = re.search(r"```\n(.*?)```", inspect.getdoc(link_state) or "", re.DOTALL)
     assert found is not None
     return as_object(json.loads(found[1]), "example")
 
