@@ -13,7 +13,6 @@ from typing import Final, Self
 
 from cni_invoker.caching.deletion import CachedDeletion, only_logged
 from cni_invoker.caching.file_cache import DEFAULT_CACHE_DIR, FileCache
-from cni_invoker.caching.locks import reported
 from cni_invoker.caching.record import CachedAttachment, attachment_of_add
 from cni_invoker.documents.attachment import Attachment, AttachmentKey, freeze_keys
 from cni_invoker.documents.checks import StrPath
@@ -34,12 +33,9 @@ from cni_invoker.execution.executor import ExecutionObserver
 from cni_invoker.execution.first_iptables_use import DEFAULT_LOCK_DIR
 from cni_invoker.execution.in_process import Answer
 from cni_invoker.execution.limits import Limits
-from cni_invoker.execution.running_plugins import kill_orphaned_plugins, read_boot_id
+from cni_invoker.execution.running_plugins import read_boot_id
 from cni_invoker.negotiation import has_gc, require_check
 from cni_invoker.runtime import Runtime
-
-_KILL_LIMIT_S: Final = 2.0
-
 
 _NOTHING_RAN: Final = (InvalidParameter, NetworkBusy, PluginNotFound, VersionUnsupported)
 """What `Runtime.add` raises before the first plugin runs."""
@@ -84,8 +80,8 @@ class CachedRuntime:
     ) -> Self:
         """Return a runtime that keeps its attachments in files.
 
-        Plugins that a killed program left running are killed: now, for two seconds at most, and before each operation
-        those of its container. The first users of iptables chains are serialized on the host.
+        Plugins that a killed program left running are killed before the next operation on their container. The first
+        users of iptables chains are serialized on the host.
 
         Args:
             plugin_dirs: Where plugins are searched, as for `Runtime`.
@@ -99,7 +95,6 @@ class CachedRuntime:
 
         Raises:
             InvalidParameter: A plugin directory cannot be a path.
-            CacheError: The directory of the cache cannot be read.
         """
         cache = FileCache(cache_dir)
         runtime = Runtime(
@@ -111,8 +106,6 @@ class CachedRuntime:
             running_dir=cache.running_dir,
             in_process=in_process,
         )
-        with reported("read", cache.running_dir):
-            kill_orphaned_plugins(cache.running_dir, None, limit_s=_KILL_LIMIT_S)
         return cls(runtime, cache, wait_s=wait_s)
 
     def _hold(self, network: str, container_id: str) -> AbstractAsyncContextManager[None]:
@@ -197,20 +190,21 @@ class CachedRuntime:
         Args:
             network: The list.
             attachment: The container.
-            force: Forget the attachment even if plugins fail. Failures are logged; what those created stays.
+            force: Forget the attachment even if plugins fail, or its record is of an unknown kind. Failures are logged;
+                what those created stays.
 
         Raises:
             CniError: As `Runtime.delete`, or the cache cannot be read or written; the attachment is still cached.
         """
         async with self._hold(network.name, attachment.container_id):
-            cached = await self._cache.find_readable(network.name, attachment.key)
+            cached = await self._cache.find_readable(network.name, attachment.key, force=force)
             if cached is not None:
                 await self._deletion.run(cached, attachment, force=force)
             else:
                 with only_logged(network.name, force=force):
                     negotiated = await self._runtime.negotiate(network)
                     await self._runtime.delete(negotiated, attachment, None, force=force)
-                await self._cache.remove(network.name, attachment.key)
+                await self._cache.remove(network.name, attachment.key, force=force)
 
     async def delete_cached(self, cached: CachedAttachment, *, force: bool = False) -> None:
         """Delete an attachment with only its cached record, which is read again; if it is gone, nothing happens.

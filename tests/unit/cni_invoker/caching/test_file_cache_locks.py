@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from cni_invoker import FileCache
-from cni_invoker.caching import locks
+from cni_invoker.caching import file_cache
 from cni_invoker.errors import NetworkBusy, PluginStillRuns
 from cni_invoker.execution import running_plugins
 from cni_invoker.execution.running_plugins import environment_of
@@ -81,7 +81,7 @@ async def test_plugins_that_hang_in_the_kernel_do_not_stop_the_event_loop(
         raise OSError(EPERM, "not permitted")
 
     with left_behind(file.name) as pid:
-        monkeypatch.setattr(locks, "_KILL_LIMIT_S", 0.0)
+        monkeypatch.setattr(file_cache, "_KILL_LIMIT_S", 0.0)
         monkeypatch.setattr(os, "pidfd_open", refuse)
         monkeypatch.setattr(running_plugins, "environment_of", read_environment)
         with pytest.raises(PluginStillRuns, match=f"{pid} "):

@@ -92,9 +92,9 @@ async def test_gc_does_not_hold_up_other_containers(scene: Scene, tmp_path: Path
     barrier = Barrier()
 
     class SlowCache(FileCache):
-        async def remove(self, network: str, key: AttachmentKey) -> None:
+        async def remove(self, network: str, key: AttachmentKey, *, force: bool = False) -> None:
             await barrier.wait()
-            await super().remove(network, key)
+            await super().remove(network, key, force=force)
 
     runtime = CachedRuntime(scene.stateless, SlowCache(tmp_path / "slow"), boot_id=BOOT)
     await runtime.add(BLUE, ATTACHMENT)

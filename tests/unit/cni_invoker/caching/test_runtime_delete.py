@@ -43,11 +43,11 @@ async def test_a_repeated_delete_retries_a_failed_removal_of_the_record(scene: S
     class Stubborn(FileCache):
         failures = 2
 
-        async def remove(self, network: str, key: AttachmentKey) -> None:
+        async def remove(self, network: str, key: AttachmentKey, *, force: bool = False) -> None:
             if self.failures:
                 self.failures -= 1
                 raise CacheError("the cache", "Read-only file system")
-            await super().remove(network, key)
+            await super().remove(network, key, force=force)
 
     cache = Stubborn(tmp_path / "x")
     runtime = CachedRuntime(scene.stateless, cache, boot_id=BOOT)

@@ -16,7 +16,7 @@ from tests.unit.cni_invoker.cached_scene import ATTACHMENT, BLUE, FIRST, RESULT,
 
 
 async def test_a_record_of_an_unknown_kind(scene: Scene, tmp_path: Path) -> None:
-    """Another program's attachment is neither replaced nor deleted, and no plugin runs."""
+    """Another program's attachment is neither replaced nor deleted, and no plugin runs, unless that is forced."""
     runtime = CachedRuntime(scene.stateless, FileCache(tmp_path))
     file = tmp_path / "results" / "blue-c1-eth0"
     file.parent.mkdir()
@@ -26,6 +26,9 @@ async def test_a_record_of_an_unknown_kind(scene: Scene, tmp_path: Path) -> None
             await attempt(BLUE, ATTACHMENT)
     assert scene.calls == []
     assert file.read_bytes() == b'{"kind":"cniCacheV2"}'
+    await runtime.delete(BLUE, ATTACHMENT, force=True)
+    assert {command.verb for command in scene.commands} == {"DEL"}
+    assert not file.exists()
 
 
 async def test_delete_accepts_a_stored_argument_that_add_rejects(scene: Scene) -> None:
