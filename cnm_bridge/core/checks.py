@@ -24,7 +24,7 @@ from cni_invoker.documents.known_plugins import RULES_BY_ADDRESS
 from cnm_bridge.core.endpoint import Endpoint
 from cnm_bridge.core.link.expected_link import DELEGATES
 from cnm_bridge.core.link_state import IpInterface, Snapshot
-from cnm_bridge.core.lists.reserved_list import RESERVATION, ipam_configuration, with_static, without_addresses
+from cnm_bridge.core.lists.changes import RESERVATION, ipam_configuration, with_static, without_addresses
 from cnm_bridge.core.planning.ports import CAPABILITY
 
 _BANDWIDTH: Final = "bandwidth"

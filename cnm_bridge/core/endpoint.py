@@ -9,7 +9,7 @@ from pathlib import Path
 from cni_bridge_state import AttachmentId, EndpointId, EndpointRecord
 from cni_invoker import Attachment, NetworkConfigurationList, Result
 from cnm_bridge.core.link_state import Snapshot
-from cnm_bridge.core.lists.reserved_list import RESERVATION, with_reservation, without_addresses
+from cnm_bridge.core.lists.changes import RESERVATION, with_reservation, without_addresses
 from cnm_bridge.core.naming import alternative_name, host_link_name, staging_path
 
 

@@ -23,17 +23,13 @@ from aiodocker import Docker, DockerError
 from aiodocker.networks import DockerNetwork
 
 from cni_bridge_spec import JsonError, JsonObject, JsonValue, as_object, find_str, get_object, get_str
-from cnm_bridge.core.engine_facts import (
-    EngineContainer,
-    EngineDescription,
+from cnm_bridge.core.engine_facts.container import EngineContainer, find_sandbox, has_name, has_other_network
+from cnm_bridge.core.engine_facts.engine import EngineDescription, EngineVersion
+from cnm_bridge.core.engine_facts.network import (
     EngineIpamNetwork,
     EngineNetwork,
-    EngineVersion,
     find_pools,
-    find_sandbox,
     has_ipam_driver,
-    has_name,
-    has_other_network,
     is_on_this_host,
 )
 from cnm_bridge.core.errors import EngineRefused, EngineSilent, EngineUnavailable

@@ -7,7 +7,7 @@ from typing import Final
 
 from cni_bridge_state import StateError
 from cni_bridge_state.store import Store
-from cnm_bridge.core.engine_facts import EngineVersion
+from cnm_bridge.core.engine_facts.engine import EngineVersion
 
 _FIRST_ANSWER_S: Final = 1.0
 """How long the first calls after a start wait for an engine that answers; one that boots accepts connections."""

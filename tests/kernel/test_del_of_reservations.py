@@ -20,7 +20,7 @@ from cni_bridge_state import (
 )
 from cni_bridge_state.store import Store
 from cni_invoker import NetworkConfigurationList, PluginFailed, Runtime
-from cnm_bridge.core.engine_facts import EngineContainer
+from cnm_bridge.core.engine_facts.container import EngineContainer
 from cnm_bridge.core.options.cni_options import Options
 from cnm_bridge.core.planning.attach_choice import AttachChoice
 from cnm_bridge.core.planning.new_records import planned_record

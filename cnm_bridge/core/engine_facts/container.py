@@ -12,6 +12,11 @@ The relevant part of one element of `GET /containers/json` (Docker Engine API 1.
 dockerd returns, without a lock, a copy that it makes whenever it stores the container. The key of a network is the name
 that was used to connect the container, which may be the beginning of its ID. `NetworkID` is empty before the first
 start. A network that a running container is being connected to is not included yet.
+
+Which containers can change the host's network, dockerd's `hostconfig.json` says. The kernel asks whether a process has
+CAP_NET_ADMIN in the user namespace that owns a network namespace. A container is in the host's user namespace unless
+dockerd remaps users. With CAP_NET_ADMIN it can then make and delete links in the host's network namespace, which the
+container knows as the peer of its own link (linux `net/core/rtnetlink.c`, rtnl_get_net_ns_capable).
 """
 
 import re
@@ -229,3 +234,35 @@ def _are_network(container: JsonObject, network: EngineNetwork) -> Iterator[bool
     for name in networks:
         has_its_name = name == network.name or network.id.startswith(name)
         yield has_its_name or find_str(get_object(networks, name), "NetworkID") == network.id
+
+
+_REACHING: Final = frozenset({"NET_ADMIN", "SYS_ADMIN", "SYS_MODULE"})
+"""NET_ADMIN, and those with which a process can run code in the kernel or change other processes."""
+_ALL: Final = "ALL"
+_HOST: Final = "host"
+
+
+def find_privileges(host_config: JsonObject, *, remaps_users: bool) -> tuple[str, ...]:
+    """Return the options of `docker run` with which a container can change the host's network; none if it cannot.
+
+    moby `oci/caps/utils.go` (TweakCapabilities): a capability that is both added and dropped stays, except after `ALL`.
+
+    Args:
+        host_config: `{"Privileged": false, "CapAdd": ["CAP_NET_ADMIN"], "CapDrop": null, "UsernsMode": ""}`
+        remaps_users: Whether the engine remaps users.
+
+    Raises:
+        JsonError: A value has another type.
+    """
+    if remaps_users and find_str(host_config, "UsernsMode") != _HOST:
+        return ()
+    if host_config.get("Privileged"):
+        return ("--privileged",)
+    added, dropped = (set(_names(get_strings(host_config, key))) for key in ("CapAdd", "CapDrop"))
+    if _ALL in added:
+        return ("--cap-add ALL",) if _REACHING - dropped else ()
+    return tuple(f"--cap-add {name}" for name in sorted(_REACHING & added))
+
+
+def _names(capabilities: Iterable[str]) -> Iterable[str]:
+    return (name.upper().removeprefix("CAP_") for name in capabilities)

@@ -14,7 +14,7 @@ from cni_bridge_spec import JsonObject
 from cni_bridge_state import AddressPoolRecord
 from cni_invoker import NetworkConfigurationList, Result
 from cnm_bridge.core.errors import Refused
-from cnm_bridge.core.ipam.section import IpamSection
+from cnm_bridge.core.ipam.sections import IpamSection
 from cnm_bridge.core.lists.address_ranges import AddressRange
 from cnm_bridge.core.lists.changes import with_plugins
 from cnm_bridge.core.planning.addressing import Addressing, plan_addresses

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
 from cni_bridge_state import AddressPhase, AddressPoolRecord, AddressRecord, PoolId
-from cnm_bridge.core.engine_facts import EngineIpamNetwork
-from cnm_bridge.core.ipam.pool import OPTION
+from cnm_bridge.core.engine_facts.network import EngineIpamNetwork
+from cnm_bridge.core.ipam.sections import OPTION
 
 Key = tuple[str, IPv4Network | IPv6Network]
 """Section and subnet."""

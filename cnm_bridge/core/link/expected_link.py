@@ -2,7 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Foresees the link that plugins will make with reserved addresses, and compares it with what they made; pure.
 
-`cnm_bridge.core.lists.reserved_list` has the list that the plugins receive.
+`cnm_bridge.core.lists.changes` has the list that the plugins receive.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

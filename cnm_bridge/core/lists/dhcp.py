@@ -16,8 +16,7 @@ from cni_bridge_spec import JsonObject, find_object, find_str, get_objects
 from cni_bridge_state import AttachmentId
 from cni_invoker import NetworkConfigurationList, PluginConfiguration
 from cni_invoker.errors import PluginError, PluginFailed, PluginTimeout
-from cnm_bridge.core.lists.changes import with_plugins
-from cnm_bridge.core.lists.reserved_list import ipam_configuration
+from cnm_bridge.core.lists.changes import ipam_configuration, with_plugins
 
 _DHCP: Final = "dhcp"
 _SOCKET: Final = "/run/cni/dhcp.sock"

@@ -15,7 +15,7 @@ from typing import Final
 
 from cni_bridge_spec import JsonObject, JsonValue
 from cni_invoker import NetworkConfigurationList
-from cnm_bridge.core.engine_facts import DNS_BEFORE_START, EngineVersion
+from cnm_bridge.core.engine_facts.engine import DNS_BEFORE_START, EngineVersion
 from cnm_bridge.core.errors import BadOption, Refused
 from cnm_bridge.core.lists.changes import with_plugins
 

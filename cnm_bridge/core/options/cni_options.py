@@ -12,9 +12,8 @@ from cni_bridge_state import DnsOption, IdentityRequest
 from cni_invoker import NetworkConfigurationList
 from cni_invoker.documents.checks import check_argument
 from cni_invoker.errors import BadConfiguration, InvalidParameter
-from cnm_bridge.core.engine_facts import EngineNetwork
+from cnm_bridge.core.engine_facts.network import EngineNetwork
 from cnm_bridge.core.errors import BadOption, endpoint_option
-from cnm_bridge.core.options.bandwidth import BANDWIDTH_OPTIONS, bandwidth_args
 from cnm_bridge.core.options.docker_options import (
     IFNAME,
     NETWORK_OPTIONS,
@@ -40,7 +39,7 @@ from cnm_bridge.core.options.identity_options import (
     parse_identity,
     parse_identity_args,
 )
-from cnm_bridge.core.options.requested_ips import IPS, WantedAddress, parse_ips
+from cnm_bridge.core.options.quantities import BANDWIDTH_OPTIONS, IPS, WantedAddress, bandwidth_args, parse_ips
 from cnm_bridge.core.settings import AttachOption
 
 CONFIGURATION: Final = "cni.network"

@@ -31,7 +31,7 @@ from cni_invoker import NetworkConfigurationList
 from cnm_bridge.core.errors import NULL_IPAM, Refused
 from cnm_bridge.core.lists.address_ranges import RANGED
 from cnm_bridge.core.lists.changes import cni_args_of, with_cni_args, with_plugins
-from cnm_bridge.core.options.requested_ips import WantedAddress
+from cnm_bridge.core.options.quantities import WantedAddress
 
 _READ_ARGS: Final = RANGED | {"static"}
 _REPLACED_BY_STATIC: Final = frozenset({None, "dhcp"})

@@ -25,11 +25,11 @@ from typing import Final, assert_never
 
 from cni_bridge_state import AttachMode
 from cni_invoker import NetworkConfigurationList, PluginConfiguration
-from cnm_bridge.core.engine_facts import DNS_BEFORE_START, SANDBOX_AT_JOIN, EngineVersion
+from cnm_bridge.core.engine_facts.engine import DNS_BEFORE_START, SANDBOX_AT_JOIN, EngineVersion
 from cnm_bridge.core.errors import BadOption, Refused
 from cnm_bridge.core.link.expected_link import DELEGATES
 from cnm_bridge.core.lists.address_ranges import RANGED
-from cnm_bridge.core.lists.plugin_suitability import find_unsuitable
+from cnm_bridge.core.lists.plugins import find_unsuitable
 from cnm_bridge.core.options.cni_options import Options
 from cnm_bridge.core.options.docker_options import IFNAME
 from cnm_bridge.core.settings import AttachOption

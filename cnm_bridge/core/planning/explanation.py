@@ -14,7 +14,7 @@ from cni_invoker import PluginConfiguration, Request
 from cnm_bridge.core.lists.address_ranges import find_ranges
 from cnm_bridge.core.lists.dhcp import client_identifier, daemon_socket, find_dhcp
 from cnm_bridge.core.lists.guard import is_guarded
-from cnm_bridge.core.lists.plugin_suitability import find_unsuitable
+from cnm_bridge.core.lists.plugins import find_unsuitable
 from cnm_bridge.core.options.cni_options import origin_of
 from cnm_bridge.core.planning.plan import Plan
 from cnm_bridge.core.planning.ports import CAPABILITY

@@ -24,10 +24,9 @@ from cni_bridge_state import AttachmentRecord, IdentityRequest, ReservationInput
 from cni_invoker import NetworkConfigurationList
 from cni_invoker.documents.checks import check_arguments
 from cni_invoker.errors import InvalidParameter
-from cnm_bridge.core.engine_facts import EngineContainer
-from cnm_bridge.core.lists.changes import cni_args_of, with_plugins
+from cnm_bridge.core.engine_facts.container import EngineContainer
+from cnm_bridge.core.lists.changes import cni_args_of, ipam_configuration, with_plugins
 from cnm_bridge.core.lists.dhcp import find_dhcp
-from cnm_bridge.core.lists.reserved_list import ipam_configuration
 from cnm_bridge.core.options.cni_options import UNENCODABLE
 from cnm_bridge.core.options.identity_options import TEMPLATE_WORDS, fill_template
 from cnm_bridge.core.planning.addressing import with_labels

@@ -22,7 +22,7 @@ from cnm_bridge.core.lists.dhcp import find_dhcp
 from cnm_bridge.core.lists.guard import with_guard, without_gateway
 from cnm_bridge.core.naming import STAGING_IFNAME
 from cnm_bridge.core.options.cni_options import Options, origin_of
-from cnm_bridge.core.options.requested_ips import WantedAddress
+from cnm_bridge.core.options.quantities import WantedAddress
 from cnm_bridge.core.planning.addressing import (
     fixed_addresses,
     plan_addresses,
@@ -247,7 +247,7 @@ def with_address_mac(
 
     It is made of the list's name and the first address, unless one was chosen. A container that comes back
     with its address then has the MAC that its neighbours know, on whichever host. Plugins that take one receive it
-    (`reserved_list.py`).
+    (`lists/changes.py`).
 
     Args:
         plan: The plan.

@@ -28,8 +28,7 @@ from cnm_bridge.core.errors import KernelError, LinkMissing, NotCarriable, Refus
 from cnm_bridge.core.link.endpoint_replies import choose_interface, describe_join, with_addresses
 from cnm_bridge.core.link.plan_sandbox import without_ipv6
 from cnm_bridge.core.link_state import Snapshot
-from cnm_bridge.core.lists.plugin_needs import bridge_of, find_missing_links
-from cnm_bridge.core.lists.plugin_suitability import choose_observation, describe_uncarriable
+from cnm_bridge.core.lists.plugins import bridge_of, choose_observation, describe_uncarriable, find_missing_links
 from cnm_bridge.core.planning.outcome import refuse_ignored, with_moved_mac, with_sysctls
 from cnm_bridge.core.planning.plan import Plan
 from cnm_bridge.core.wire.network_driver import ChosenInterface, Joined

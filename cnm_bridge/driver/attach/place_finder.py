@@ -34,11 +34,11 @@ from cni_bridge_spec import JsonError, JsonObject
 from cni_bridge_state import EndpointRecord, Phase, ProcessRecord
 from cni_bridge_state.store import Store
 from cnm_bridge.core.endpoint import Endpoint
-from cnm_bridge.core.engine_facts import EngineContainer, container_of_cgroup, link_local_addresses
+from cnm_bridge.core.engine_facts.container import EngineContainer, container_of_cgroup, link_local_addresses
 from cnm_bridge.core.errors import EngineUnavailable, KernelError, NamespaceMissing, Refused, endpoint_option
 from cnm_bridge.core.link_state import IpInterface
 from cnm_bridge.core.lists.guard import is_guarded
-from cnm_bridge.core.lists.plugin_suitability import find_unsuitable
+from cnm_bridge.core.lists.plugins import find_unsuitable
 from cnm_bridge.core.options.cni_options import parse_options
 from cnm_bridge.core.planning.identity import with_identity
 from cnm_bridge.system.engine import Engine

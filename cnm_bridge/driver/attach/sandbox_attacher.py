@@ -38,7 +38,7 @@ from cnm_bridge.core.link.expected_link import (
 )
 from cnm_bridge.core.link.plan_sandbox import disables_ipv6, without_ipv6
 from cnm_bridge.core.link_state import IpInterface, Snapshot, Sysctl
-from cnm_bridge.core.lists.plugin_suitability import keeps_ipv6
+from cnm_bridge.core.lists.plugins import keeps_ipv6
 from cnm_bridge.core.naming import pin_path, staging_path
 from cnm_bridge.core.planning.addressing import parse_addresses, requested_addresses
 from cnm_bridge.core.planning.mac import receives_mac

@@ -23,7 +23,7 @@ from cni_bridge_spec import JsonError
 from cni_bridge_state import EndpointId, EndpointRecord, NetworkId, Phase, PortRequest, StateError, WrongPhase
 from cni_bridge_state.store import Store
 from cni_invoker import CniError, NetworkConfigurationList
-from cnm_bridge.core.engine_facts import container_of_cgroup, is_only_network
+from cnm_bridge.core.engine_facts.container import container_of_cgroup, is_only_network
 from cnm_bridge.core.errors import BridgeError, CannotPublish, EngineUnavailable, KernelError, Refused
 from cnm_bridge.core.planning.ports import cannot_publish, publishing_plugins
 from cnm_bridge.core.wire.network_driver import CreateEndpoint, EndpointReference, ProgramExternalConnectivity

@@ -14,10 +14,12 @@ from cni_bridge_spec import JsonError, parse_json
 from cni_invoker import CniError, ConfigurationDirectories, ConfigurationIndex
 from cni_invoker.errors import ConfigurationNotFound
 from cnm_bridge.core.errors import Refused
-from cnm_bridge.core.ipam.pool import NAME_IT, OPTION, has_subnet
-from cnm_bridge.core.ipam.section import (
+from cnm_bridge.core.ipam.sections import (
+    NAME_IT,
+    OPTION,
     SUFFIX,
     IpamSection,
+    has_subnet,
     parse_section,
     refuse_unsuitable,
     section_of_list,

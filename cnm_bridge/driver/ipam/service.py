@@ -37,17 +37,17 @@ from cni_bridge_state.store import Store
 from cni_invoker import CniError, PluginFailed, Result, Runtime, run_preflight
 from cnm_bridge.core.errors import BadOption, Refused
 from cnm_bridge.core.ipam.address import is_assignable, plan_address, refuse_address, take_address
-from cnm_bridge.core.ipam.pool import (
+from cnm_bridge.core.ipam.sections import (
     NAME_IT,
     OPTION,
     ChosenPool,
+    IpamSection,
     choose_pool,
     parse_pool_id,
     refuse_overlap,
     render_pool_id,
     section_name,
 )
-from cnm_bridge.core.ipam.section import IpamSection
 from cnm_bridge.core.lists.address_ranges import overlap
 from cnm_bridge.core.wire.ipam_driver import GivenPool, ReleaseAddress, RequestAddress, RequestPool
 from cnm_bridge.driver.ipam.plugin_runs import PluginRuns

@@ -14,7 +14,7 @@ import structlog
 
 from cni_bridge_state import NetworkId, NetworkRecord
 from cni_bridge_state.store import Store
-from cnm_bridge.core.engine_facts import EngineNetwork
+from cnm_bridge.core.engine_facts.network import EngineNetwork
 from cnm_bridge.core.errors import BridgeError, EngineUnavailable, Refused, network_option
 from cnm_bridge.core.options.cni_options import parse_options
 from cnm_bridge.system.engine import Engine

@@ -12,10 +12,10 @@ import structlog
 from cni_bridge_state import EndpointRecord, MemoryRecord, NetworkId, NetworkRecord, ProcessRecord, RequestedInterface
 from cni_bridge_state.store import Store
 from cni_invoker import CniError, NetworkConfigurationList, Runtime
-from cnm_bridge.core.engine_facts import EngineVersion
+from cnm_bridge.core.engine_facts.engine import EngineVersion
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.lists.guard import is_guarded, refuse_without_responder
-from cnm_bridge.core.lists.plugin_needs import refuse_without_ipv6
+from cnm_bridge.core.lists.plugins import refuse_without_ipv6
 from cnm_bridge.core.options.cni_options import Options, doubtful_arguments, parse_options, with_spelling
 from cnm_bridge.core.planning.attach_choice import STATIC, AttachRequest, choose_mode, depends_on_static
 from cnm_bridge.core.planning.new_records import planned_record

@@ -11,7 +11,8 @@ import structlog
 
 from cni_bridge_state import EndpointRecord
 from cni_bridge_state.store import Store
-from cnm_bridge.core.engine_facts import EngineDescription, container_of_cgroup, find_privileges, find_remapped_group
+from cnm_bridge.core.engine_facts.container import container_of_cgroup, find_privileges
+from cnm_bridge.core.engine_facts.engine import EngineDescription, find_remapped_group
 from cnm_bridge.core.errors import KernelError, Refused
 from cnm_bridge.system.engine import Engine
 from cnm_bridge.system.kernel import Kernel, read_host_config

@@ -17,7 +17,7 @@ from cnm_bridge.core.errors import EngineUnavailable, KernelError, Refused
 from cnm_bridge.core.link_state import IpInterface
 from cnm_bridge.core.lists.address_ranges import find_ranges, overlap
 from cnm_bridge.core.lists.guard import is_guarded, lone_guard, refuse_other_engine, status_list
-from cnm_bridge.core.lists.plugin_needs import bridges, forwarding_links
+from cnm_bridge.core.lists.plugins import bridges, forwarding_links
 from cnm_bridge.core.options.cni_options import Options, different_options, origin_of, parse_options
 from cnm_bridge.core.options.docker_options import refuse_unread
 from cnm_bridge.core.planning.plan import plan_attachment

@@ -20,7 +20,8 @@ from cni_bridge_state import EndpointId, EndpointRecord, NetworkId, Phase
 from cni_bridge_state.store import Store
 from cni_invoker import CniError
 from cnm_bridge.core.endpoint import Endpoint
-from cnm_bridge.core.engine_facts import EngineContainer, EngineNetwork
+from cnm_bridge.core.engine_facts.container import EngineContainer
+from cnm_bridge.core.engine_facts.network import EngineNetwork
 from cnm_bridge.core.errors import BridgeError, EngineSilent, EngineUnavailable, Refused
 from cnm_bridge.core.lists.guard import is_guarded
 from cnm_bridge.core.options.cni_options import parse_options

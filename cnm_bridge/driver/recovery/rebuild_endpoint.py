@@ -14,7 +14,7 @@ import structlog
 from cni_bridge_state import AttachmentId, EndpointId, EndpointRecord, NetworkId, Phase
 from cni_bridge_state.store import Store
 from cni_invoker import NetworkConfigurationList
-from cnm_bridge.core.engine_facts import EngineEndpoint, EngineNetwork
+from cnm_bridge.core.engine_facts.network import EngineEndpoint, EngineNetwork
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.link.endpoint_replies import given_addresses
 from cnm_bridge.core.lists.guard import without_gateway

@@ -20,7 +20,7 @@ import structlog
 from cni_bridge_state import AttachmentId, EndpointId, EndpointRecord, NetworkId, StateError
 from cni_bridge_state.store import Store
 from cni_invoker import CniError
-from cnm_bridge.core.engine_facts import EngineEndpoint, EngineNetwork
+from cnm_bridge.core.engine_facts.network import EngineEndpoint, EngineNetwork
 from cnm_bridge.core.errors import BridgeError, EngineUnavailable, KernelError
 from cnm_bridge.driver.ipam.lost_addresses import UnclaimedAddresses
 from cnm_bridge.driver.networks.lists import NetworkLists

@@ -19,7 +19,8 @@ import structlog
 
 from cni_bridge_state import EndpointId, EndpointRecord, NetworkId, NetworkRecord
 from cni_bridge_state.store import Store
-from cnm_bridge.core.engine_facts import EngineEndpoint, EngineNetwork, EngineVersion
+from cnm_bridge.core.engine_facts.engine import EngineVersion
+from cnm_bridge.core.engine_facts.network import EngineEndpoint, EngineNetwork
 from cnm_bridge.core.errors import EngineUnavailable
 from cnm_bridge.driver.networks.engine_import import EngineImport
 from cnm_bridge.system.engine import Engine

@@ -12,7 +12,7 @@ from typing import Final
 
 from cni_bridge_spec import JsonError, JsonObject, find_str, get_objects, get_str, get_strings
 from cni_invoker import NetworkConfigurationList
-from cnm_bridge.core.engine_facts import EngineContainer
+from cnm_bridge.core.engine_facts.container import EngineContainer
 from cnm_bridge.core.lists.address_ranges import reservation_directories
 from cnm_bridge.driver.recovery.artifacts import CACHE_DIRECTORIES, PluginArtifact, find_reservations
 from cnm_bridge.operator.doctor.facts import JoinedEndpoint

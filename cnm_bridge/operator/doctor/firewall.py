@@ -10,7 +10,7 @@ from typing import Final
 from cni_bridge_spec import JsonError, JsonObject, as_object, find_object, find_str, get_objects, parse_json
 from cni_invoker import NetworkConfigurationList
 from cnm_bridge.core.lists.address_ranges import find_ranges
-from cnm_bridge.core.lists.plugin_needs import bridges, forwarding_links, has_plugin, packet_filters
+from cnm_bridge.core.lists.plugins import bridges, forwarding_links, has_plugin, packet_filters
 from cnm_bridge.operator.doctor.facts import ConfiguredNetwork, Facts, FirewallFacts
 from cnm_bridge.operator.doctor.finding import Finding, error, warning
 from cnm_bridge.operator.doctor.iptables_rules import FilterTable, Packet

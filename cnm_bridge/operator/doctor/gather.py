@@ -10,7 +10,8 @@ from typing import Final
 
 from cni_bridge_spec import JsonObject
 from cni_invoker import ConfigurationDirectories
-from cnm_bridge.core.engine_facts import EngineContainer, EngineNetwork
+from cnm_bridge.core.engine_facts.container import EngineContainer
+from cnm_bridge.core.engine_facts.network import EngineNetwork
 from cnm_bridge.core.errors import EngineUnavailable, KernelError
 from cnm_bridge.core.options.cni_options import list_name
 from cnm_bridge.core.settings import Settings

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from cnm_bridge.core.lists.address_ranges import find_ranges
-from cnm_bridge.core.lists.plugin_needs import fix_of_setting, forwarding_links
+from cnm_bridge.core.lists.plugins import fix_of_setting, forwarding_links
 from cnm_bridge.operator.doctor.facts import Facts, KernelFacts
 from cnm_bridge.operator.doctor.finding import Finding, error
 

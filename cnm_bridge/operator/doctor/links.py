@@ -10,7 +10,7 @@ from typing import Final
 from cni_bridge_spec import JsonError, JsonObject, find_int, find_str
 from cnm_bridge.core.link_state import IpInterface
 from cnm_bridge.core.lists.address_ranges import find_ranges
-from cnm_bridge.core.lists.plugin_needs import bridge_of, find_missing_links, forwarding_links
+from cnm_bridge.core.lists.plugins import bridge_of, find_missing_links, forwarding_links
 from cnm_bridge.operator.doctor.facts import ConfiguredNetwork, Facts
 from cnm_bridge.operator.doctor.finding import Finding, Severity, error
 

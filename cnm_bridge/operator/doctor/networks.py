@@ -31,7 +31,7 @@ from cnm_bridge.core.lists.address_ranges import (
     reservation_directories,
 )
 from cnm_bridge.core.lists.dhcp import daemon_socket, find_dhcp
-from cnm_bridge.core.lists.plugin_needs import bridges, forwarding_links
+from cnm_bridge.core.lists.plugins import bridges, forwarding_links
 from cnm_bridge.core.planning.mac import plugins_mac
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.driver.attach.leases import find_listener

@@ -10,7 +10,7 @@ from typing import TypeVar
 from cni_bridge_spec import JsonError, JsonObject, as_object, get_objects, get_strings, parse_json
 from cni_invoker import ConfigurationDirectories
 from cni_invoker.errors import ConfigurationNotFound
-from cnm_bridge.core.engine_facts import EngineNetwork
+from cnm_bridge.core.engine_facts.network import EngineNetwork
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.lists.guard import is_guard, is_guarded
 from cnm_bridge.core.options.cni_options import CONFIGURATION, INLINE

@@ -14,7 +14,7 @@ from typing import Final
 from cni_invoker import NetworkConfigurationList
 from cnm_bridge.core.errors import did_you_mean
 from cnm_bridge.core.lists.address_ranges import AddressRange, find_ranges, overlap
-from cnm_bridge.core.lists.plugin_needs import bridges
+from cnm_bridge.core.lists.plugins import bridges
 from cnm_bridge.core.planning.addressing import static_addresses
 from cnm_bridge.operator.host import HostLink, HostRoute
 from cnm_bridge.operator.networks.list_document import bridge_name

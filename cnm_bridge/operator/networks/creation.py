@@ -21,7 +21,7 @@ from cni_invoker import (
     run_preflight,
 )
 from cni_invoker.errors import ConfigurationNotFound
-from cnm_bridge.core.engine_facts import SANDBOX_AT_JOIN, EngineVersion
+from cnm_bridge.core.engine_facts.engine import SANDBOX_AT_JOIN, EngineVersion
 from cnm_bridge.core.errors import EngineRefused, EngineUnavailable, Refused
 from cnm_bridge.core.lists.dhcp import daemon_socket, find_dhcp
 from cnm_bridge.core.lists.guard import RESPONDER

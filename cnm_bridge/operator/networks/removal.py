@@ -12,10 +12,10 @@ from typing import Final
 
 from cni_invoker import ConfigurationDirectories, ConfigurationIndex, NetworkConfigurationList
 from cni_invoker.errors import ConfigurationNotFound
-from cnm_bridge.core.engine_facts import EngineNetwork
+from cnm_bridge.core.engine_facts.network import EngineNetwork
 from cnm_bridge.core.errors import Refused, UnknownName
 from cnm_bridge.core.lists.address_ranges import reservation_directories
-from cnm_bridge.core.lists.plugin_needs import bridges
+from cnm_bridge.core.lists.plugins import bridges
 from cnm_bridge.core.options.cni_options import CONFIGURATION, INLINE
 from cnm_bridge.core.saved_rules import parse_saved_rules
 from cnm_bridge.core.settings import Settings

@@ -24,7 +24,7 @@ from cnm_bridge.core.errors import KernelError
 from cnm_bridge.core.link.endpoint_replies import known_addresses
 from cnm_bridge.core.link.plan_sandbox import find_differences, find_missing_addresses
 from cnm_bridge.core.link_state import Snapshot
-from cnm_bridge.core.lists.plugin_needs import find_missing_links
+from cnm_bridge.core.lists.plugins import find_missing_links
 from cnm_bridge.driver.recovery.artifacts import HostArtifacts, OwnedArtifacts
 from cnm_bridge.server.admin.documents import get_endpoint
 from cnm_bridge.server.admin.http import AdminError, ErrorKind

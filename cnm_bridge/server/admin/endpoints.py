@@ -14,7 +14,7 @@ from cni_bridge_state.store import Store
 from cni_invoker import ConfigurationDirectories
 from cnm_bridge.core.endpoint import Endpoint
 from cnm_bridge.core.link.plan_sandbox import plan_sandbox
-from cnm_bridge.core.lists.plugin_needs import host_link
+from cnm_bridge.core.lists.plugins import host_link
 from cnm_bridge.core.planning.ports import CAPABILITY
 from cnm_bridge.driver.endpoints.after_join import Unpublished
 from cnm_bridge.driver.networks.ways_out import WaysOut

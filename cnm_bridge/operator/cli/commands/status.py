@@ -19,7 +19,7 @@ from cni_bridge_spec import (
     get_str,
     get_strings,
 )
-from cnm_bridge.core.engine_facts import EngineNetwork
+from cnm_bridge.core.engine_facts.network import EngineNetwork
 from cnm_bridge.core.errors import EngineUnavailable
 from cnm_bridge.core.options.cni_options import list_name
 from cnm_bridge.operator.cli.admin_client import AdminClient

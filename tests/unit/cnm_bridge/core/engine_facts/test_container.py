@@ -5,9 +5,8 @@
 import pytest
 
 from cni_bridge_spec import JsonError, JsonObject, JsonValue
-from cnm_bridge.core.engine_facts import (
+from cnm_bridge.core.engine_facts.container import (
     EngineContainer,
-    EngineNetwork,
     container_of_cgroup,
     find_sandbox,
     has_name,
@@ -15,6 +14,7 @@ from cnm_bridge.core.engine_facts import (
     is_only_network,
     link_local_addresses,
 )
+from cnm_bridge.core.engine_facts.network import EngineNetwork
 
 BLUE = EngineNetwork.from_json({"Id": "6f" * 32, "Name": "blue", "Containers": {}})
 

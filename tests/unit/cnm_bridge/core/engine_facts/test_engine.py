@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cni_bridge_state.store import Store
-from cnm_bridge.core.engine_facts import EngineVersion
+from cnm_bridge.core.engine_facts.engine import EngineVersion
 from cnm_bridge.system import known_version
 from cnm_bridge.system.known_version import KnownVersion
 

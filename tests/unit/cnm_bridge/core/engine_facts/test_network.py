@@ -5,7 +5,7 @@
 import pytest
 
 from cni_bridge_spec import JsonObject
-from cnm_bridge.core.engine_facts import EngineNetwork
+from cnm_bridge.core.engine_facts.network import EngineNetwork
 
 IPV4, IPV6 = "10.22.0.0/16", "fd22::/64"
 DOCUMENT: JsonObject = {"Id": "6f" * 32, "Name": "shop_blue", "Internal": False, "Containers": {}}

@@ -13,14 +13,16 @@ from cni_bridge_state import AddressPoolRecord, PoolId
 from cni_invoker import NetworkConfigurationList, Result
 from cnm_bridge.core.errors import BadOption, Refused
 from cnm_bridge.core.ipam.address import is_assignable, plan_address, refuse_address, take_address
-from cnm_bridge.core.ipam.pool import (
+from cnm_bridge.core.ipam.sections import (
+    IpamSection,
     choose_pool,
     parse_pool_id,
+    parse_section,
     refuse_overlap,
     render_pool_id,
     section_name,
+    section_of_list,
 )
-from cnm_bridge.core.ipam.section import IpamSection, parse_section, section_of_list
 from cnm_bridge.core.wire.ipam_driver import RequestPool
 
 RANGES: JsonObject = {

@@ -7,7 +7,7 @@ from ipaddress import ip_address, ip_interface, ip_network
 
 from cni_bridge_spec import JsonObject
 from cni_bridge_state import AddressId, AddressPhase, AddressPoolRecord, AddressRecord, AddressUse, PoolId
-from cnm_bridge.core.engine_facts import EngineIpamNetwork, has_ipam_driver
+from cnm_bridge.core.engine_facts.network import EngineIpamNetwork, has_ipam_driver
 from cnm_bridge.core.ipam.unclaimed import find_unclaimed
 
 ENGINE = "AAAA"

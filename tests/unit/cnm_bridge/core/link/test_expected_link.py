@@ -20,7 +20,7 @@ from cnm_bridge.core.link.expected_link import (
     snapshot_for_move,
 )
 from cnm_bridge.core.link_state import SCOPE_LINK, Snapshot, Sysctl
-from cnm_bridge.core.lists.reserved_list import with_reservation
+from cnm_bridge.core.lists.changes import with_reservation
 from cnm_bridge.core.wire.network_driver import ChosenInterface
 from tests.unit.cnm_bridge.core.snapshots import address, route
 

@@ -6,7 +6,7 @@ import pytest
 
 from cni_bridge_spec import JsonObject
 from cni_invoker import NetworkConfigurationList
-from cnm_bridge.core.engine_facts import EngineVersion
+from cnm_bridge.core.engine_facts.engine import EngineVersion
 from cnm_bridge.core.errors import BadOption, Refused
 from cnm_bridge.core.lists.guard import (
     is_guarded,

@@ -11,7 +11,7 @@ import pytest
 from cni_bridge_spec import JsonObject
 from cni_bridge_state import AttachMode, IdentityRequest
 from cni_invoker import NetworkConfigurationList
-from cnm_bridge.core.engine_facts import EngineVersion
+from cnm_bridge.core.engine_facts.engine import EngineVersion
 from cnm_bridge.core.errors import BadOption, Refused
 from cnm_bridge.core.options.cni_options import Options
 from cnm_bridge.core.planning.attach_choice import (

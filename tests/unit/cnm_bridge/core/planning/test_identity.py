@@ -15,7 +15,7 @@ from cni_bridge_state import (
     ReservationInput,
 )
 from cni_invoker import NetworkConfigurationList
-from cnm_bridge.core.engine_facts import EngineContainer
+from cnm_bridge.core.engine_facts.container import EngineContainer
 from cnm_bridge.core.planning.identity import with_identity
 
 ID = "ab" * 32

@@ -2,7 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Which of the containers in a sandbox it belongs to. How they are found is tested in tests/kernel."""
 
-from cnm_bridge.core.engine_facts import EngineContainer
+from cnm_bridge.core.engine_facts.container import EngineContainer
 from cnm_bridge.driver.attach.place_finder import choose_owner
 from cnm_bridge.system.kernel import SandboxProcess
 

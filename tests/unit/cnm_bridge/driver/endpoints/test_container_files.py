@@ -13,7 +13,7 @@ import structlog
 from cni_bridge_spec import JsonObject, JsonValue, get_objects
 from cni_bridge_state import DnsOption, EndpointId, NetworkRecord
 from cni_bridge_state.store import Store
-from cnm_bridge.core.engine_facts import EngineVersion
+from cnm_bridge.core.engine_facts.engine import EngineVersion
 from cnm_bridge.driver.endpoints.container_files import ContainerFiles
 from cnm_bridge.system.kernel import Kernel, SandboxProcess
 from cnm_bridge.system.known_version import KnownVersion

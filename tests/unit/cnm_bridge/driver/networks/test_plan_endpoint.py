@@ -9,7 +9,7 @@ import pytest
 from cni_bridge_spec import JsonObject
 from cni_bridge_state import AttachMode, DnsOption, IdentityRequest, RequestedInterface
 from cni_invoker import Limits, NetworkConfigurationList, Runtime
-from cnm_bridge.core.engine_facts import EngineVersion
+from cnm_bridge.core.engine_facts.engine import EngineVersion
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.options.cni_options import Options
 from cnm_bridge.core.planning.attach_choice import AttachChoice

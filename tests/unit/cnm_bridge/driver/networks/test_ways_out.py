@@ -17,13 +17,9 @@ from cni_bridge_spec import JsonObject, JsonValue
 from cni_bridge_state import EndpointId, EndpointRecord, NetworkId, NetworkRecord
 from cni_bridge_state.store import Store
 from cni_invoker import NetworkConfigurationList
-from cnm_bridge.core.engine_facts import (
-    EngineContainer,
-    EngineDescription,
-    EngineEndpoint,
-    EngineNetwork,
-    EngineVersion,
-)
+from cnm_bridge.core.engine_facts.container import EngineContainer
+from cnm_bridge.core.engine_facts.engine import EngineDescription, EngineVersion
+from cnm_bridge.core.engine_facts.network import EngineEndpoint, EngineNetwork
 from cnm_bridge.core.errors import EngineRefused, EngineSilent, EngineUnavailable, Refused
 from cnm_bridge.driver.networks.plan_endpoint import EndpointPlanner
 from cnm_bridge.driver.networks.privileges import Privileges

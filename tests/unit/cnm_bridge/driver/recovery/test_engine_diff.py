@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from cni_bridge_state import EndpointId, NetworkId, NetworkRecord, Phase, ProcessRecord
-from cnm_bridge.core.engine_facts import EngineEndpoint, EngineNetwork
+from cnm_bridge.core.engine_facts.network import EngineEndpoint, EngineNetwork
 from cnm_bridge.driver.recovery.trusted_engine import (
     EngineView,
     find_foreign,

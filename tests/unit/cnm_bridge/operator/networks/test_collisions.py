@@ -12,7 +12,7 @@ import pytest
 
 from cni_bridge_spec import JsonObject
 from cni_invoker import NetworkConfigurationList
-from cnm_bridge.core.lists.plugin_needs import bridges
+from cnm_bridge.core.lists.plugins import bridges
 from cnm_bridge.operator.host import HostLink, HostRoute
 from cnm_bridge.operator.networks.collisions import HostFacts, find_collisions
 from cnm_bridge.operator.networks.list_document import make_list

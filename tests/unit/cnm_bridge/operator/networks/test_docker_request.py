@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cni_bridge_spec import JsonObject
-from cnm_bridge.core.engine_facts import EngineVersion
+from cnm_bridge.core.engine_facts.engine import EngineVersion
 from cnm_bridge.operator.networks.creation import PlannedNetwork, show_file
 
 

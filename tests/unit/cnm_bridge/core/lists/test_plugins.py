@@ -9,7 +9,7 @@ import pytest
 from cni_bridge_spec import JsonObject
 from cni_invoker import NetworkConfigurationList
 from cnm_bridge.core.errors import Refused
-from cnm_bridge.core.lists.plugin_needs import host_link, refuse_without_ipv6
+from cnm_bridge.core.lists.plugins import host_link, refuse_without_ipv6
 
 DUAL: JsonObject = {"type": "host-local", "ranges": [[{"subnet": "10.1.0.0/24"}], [{"subnet": "fd00::/64"}]]}
 IPV4: JsonObject = {"type": "host-local", "ranges": [[{"subnet": "10.1.0.0/24"}]]}

@@ -10,7 +10,7 @@ from cni_bridge_spec import JsonObject
 from cni_invoker import NetworkConfigurationList
 from cnm_bridge.core.errors import NotCarriable
 from cnm_bridge.core.link_state import Sysctl
-from cnm_bridge.core.lists.plugin_suitability import (
+from cnm_bridge.core.lists.plugins import (
     choose_observation,
     describe_uncarriable,
     find_unsuitable,

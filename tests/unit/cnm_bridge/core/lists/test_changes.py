@@ -9,7 +9,7 @@ import pytest
 
 from cni_bridge_spec import JsonObject
 from cni_invoker import NetworkConfigurationList, Result
-from cnm_bridge.core.lists.reserved_list import with_reservation, without_addresses
+from cnm_bridge.core.lists.changes import with_reservation, without_addresses
 
 IPAM: JsonObject = {"type": "host-local", "subnet": "10.1.0.0/24", "routes": [{"dst": "0.0.0.0/0"}]}
 BRIDGE: JsonObject = {

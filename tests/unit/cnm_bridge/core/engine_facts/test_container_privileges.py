@@ -5,7 +5,7 @@
 import pytest
 
 from cni_bridge_spec import JsonObject
-from cnm_bridge.core.engine_facts import find_privileges
+from cnm_bridge.core.engine_facts.container import find_privileges
 
 
 @pytest.mark.parametrize(
