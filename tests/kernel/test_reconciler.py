@@ -175,7 +175,7 @@ async def test_a_network_that_the_engine_does_not_know(
     is_foreign = lists == "BBBB"
     assert (store.get_endpoint(record.id).phase is Phase.JOINED) is is_foreign
     assert [one.engine for one in store.networks() if one.id == NETWORK] == [engine.identity]
-    events = [line["network_id"] for line in logged if line["event"] == "network.of_another_engine"]
+    events = [line["network_id"] for line in logged if line["event"] == "network.foreign"]
     assert events == ([OTHER] if is_foreign else [])
 
 
@@ -221,7 +221,7 @@ async def test_a_new_network_of_another_process(store: Store, engine: FakeEngine
         for _ in range(2):
             with structlog.testing.capture_logs() as logged:
                 await daemon.recovery.reconciler.once()
-            warned.append("network.of_another_engine" in {line["event"] for line in logged})
+            warned.append("network.foreign" in {line["event"] for line in logged})
     assert warned == [False, True]
     assert {one.id for one in store.networks()} == {NETWORK, OTHER}
 

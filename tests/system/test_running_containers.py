@@ -117,7 +117,7 @@ def test_an_engine_that_shows_no_endpoints(private_scene: Scene) -> None:
     assert leftovers(lab.state(), made) == ""
     assert reaches(container, subnet.gateway)
     assert lab.daemon is not None
-    assert "endpoint.forgotten" not in lab.daemon.log()
+    assert "endpoint.dead" not in lab.daemon.log()
     assert lab.daemon.log().count("endpoint.in_use") == 1
     lab.docker("rm", "-f", container.name)
     assert lab.wait_clean(before, timeout_s=20) == ""

@@ -57,6 +57,6 @@ def test_networks_of_both_engines_stay(private_scene: Scene) -> None:
         lab.docker("run", "--rm", "--net", network, "busybox", "true")
         second_docker(lab, "run", "--rm", "--net", "theirs", "busybox", "true")
         assert lab.daemon is not None
-        assert "network.forgotten" not in lab.daemon.log()
-        wait_logged(lab, "network.of_another_engine")
+        assert "network.dead" not in lab.daemon.log()
+        wait_logged(lab, "network.foreign")
     second_docker(lab, "network", "rm", "theirs")

@@ -22,7 +22,7 @@ from cni_bridge_state.store import Store
 from cni_invoker import CniError
 from cnm_bridge.core.engine_facts.network import EngineEndpoint, EngineNetwork
 from cnm_bridge.core.errors import BridgeError, EngineUnavailable, KernelError
-from cnm_bridge.driver.ipam.lost_addresses import UnclaimedAddresses
+from cnm_bridge.driver.ipam.unclaimed_addresses import UnclaimedAddresses
 from cnm_bridge.driver.networks.lists import NetworkLists
 from cnm_bridge.driver.networks.service import NetworkService
 from cnm_bridge.driver.networks.ways_out import WaysOut
@@ -30,11 +30,11 @@ from cnm_bridge.driver.recovery.artifacts import remove_unwritten
 from cnm_bridge.driver.recovery.leftovers import Leftovers, LeftoverSearch, RemoveLeftovers
 from cnm_bridge.driver.recovery.rebuild_endpoint import RebuildEndpoint
 from cnm_bridge.driver.recovery.trusted_engine import (
-    FORGOTTEN,
+    UNKNOWN_TO_ENGINE,
     EngineAnswer,
     TrustedEngine,
-    forgotten_endpoints,
-    forgotten_networks,
+    dead_endpoints,
+    dead_networks,
     unchanged_since,
     unknown_endpoints,
 )
@@ -44,7 +44,7 @@ from cnm_bridge.driver.teardown.queue import TeardownQueue
 log = structlog.get_logger()
 
 _LOCKED_LIMIT_S: Final = 2.0
-"""How long a round waits for a forgotten endpoint that is locked, perhaps because a plugin hangs."""
+"""How long a round waits for a dead endpoint that is locked, perhaps because a plugin hangs."""
 _NOT_OURS: Final = (
     "endpoints that Docker has lost cannot be found; make sure that --docker-host is the engine that uses this driver"
 )
@@ -59,7 +59,7 @@ class Differences:
     """The differences that one comparison found.
 
     Attributes:
-        forgotten: Endpoints that Docker or the kernel has lost: the record, and the reason for the log.
+        dead: Endpoints that Docker or the kernel has lost: the record, and the reason for the log.
         networks: Networks that Docker has lost.
         unknown: Endpoints in containers that Docker has and that have no record, each with its network.
         leftovers: Objects of endpoints whose record was lost.
@@ -68,7 +68,7 @@ class Differences:
         answer: The engine's answer, None if there was none.
     """
 
-    forgotten: Mapping[EndpointId, tuple[EndpointRecord, str]] = field(default_factory=dict)
+    dead: Mapping[EndpointId, tuple[EndpointRecord, str]] = field(default_factory=dict)
     networks: frozenset[NetworkId] = frozenset()
     unknown: Mapping[EndpointId, tuple[EngineNetwork, EngineEndpoint]] = field(default_factory=dict)
     leftovers: Mapping[AttachmentId, Leftovers] = field(default_factory=dict)
@@ -77,9 +77,9 @@ class Differences:
     answer: EngineAnswer | None = None
 
     @property
-    def lost_records(self) -> tuple[EndpointRecord, ...]:
-        """The records of the forgotten endpoints."""
-        return tuple(record for record, _ in self.forgotten.values())
+    def dead_records(self) -> tuple[EndpointRecord, ...]:
+        """The records of the dead endpoints."""
+        return tuple(record for record, _ in self.dead.values())
 
     def without(self, endpoints: frozenset[EndpointId]) -> "Differences":
         """Return the differences besides those of some unknown endpoints."""
@@ -90,7 +90,7 @@ class Differences:
         )
 
     def __bool__(self) -> bool:
-        return bool(self.forgotten or self.networks or self.unknown or self.leftovers)
+        return bool(self.dead or self.networks or self.unknown or self.leftovers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,29 +112,29 @@ class Comparison:
         # Records first: a record stored later is not compared, so a new endpoint does not look like a lost one.
         endpoints, networks = self.store.endpoints(), self.store.networks()
         unwritten = await self.search.find_unwritten(self.lists.bound_names(), self.lists.bound_documents())
-        forgotten: dict[EndpointId, tuple[EndpointRecord, str]] = {}
+        dead: dict[EndpointId, tuple[EndpointRecord, str]] = {}
         try:
-            forgotten |= {record.id: (record, DEAD) for record in await self.liveness.find_dead(endpoints)}
+            dead |= {record.id: (record, DEAD) for record in await self.liveness.find_dead(endpoints)}
         except KernelError as exc:
             log.warning("reconcile.kernel_unread", error=str(exc))
         try:
             answer = await self.engine.ask(networks, endpoints)
         except EngineUnavailable as exc:
             log.info("reconcile.engine_unread", error=str(exc))
-            return Differences(forgotten=forgotten, unwritten=unwritten)
+            return Differences(dead=dead, unwritten=unwritten)
         if answer.view is None:
             return Differences(
-                forgotten=forgotten,
+                dead=dead,
                 unwritten=unwritten,
                 has_networks=bool(networks),
                 answer=answer,
             )
         leftovers = await self._find_leftovers()
-        gone = {record.id: (record, FORGOTTEN) for record in forgotten_endpoints(answer.view, endpoints)}
+        gone = {record.id: (record, UNKNOWN_TO_ENGINE) for record in dead_endpoints(answer.view, endpoints)}
         return Differences(
             leftovers=leftovers,
-            forgotten=forgotten | gone,
-            networks=frozenset(record.id for record in forgotten_networks(answer.view, networks, endpoints)),
+            dead=dead | gone,
+            networks=frozenset(record.id for record in dead_networks(answer.view, networks, endpoints)),
             unknown=unknown_endpoints(answer.view, self.store.endpoints()),
             unwritten=unwritten,
             has_networks=bool(networks),
@@ -185,12 +185,12 @@ class Repair:
             return first.answer
         await asyncio.sleep(self.grace_s)
         second = await self._compare()
-        due = await self.liveness.without_in_use(unchanged_since(first.lost_records, second.lost_records))
+        due = await self.liveness.without_in_use(unchanged_since(first.dead_records, second.dead_records))
         async with asyncio.TaskGroup() as tasks:
             for record in due:
-                tasks.create_task(self._abandon(*second.forgotten[record.id]))
+                tasks.create_task(self._abandon(*second.dead[record.id]))
         for network_id in second.networks & first.networks:
-            log.warning("network.forgotten", network_id=network_id, reason=FORGOTTEN)
+            log.warning("network.dead", network_id=network_id, reason=UNKNOWN_TO_ENGINE)
             await self.networks.forget(network_id)
         for endpoint_id in second.unknown.keys() & first.unknown.keys():
             await self._try_rebuild(*second.unknown[endpoint_id])
@@ -199,7 +199,7 @@ class Repair:
         return second.answer
 
     async def _abandon(self, record: EndpointRecord, reason: str) -> None:
-        log.warning("endpoint.forgotten", endpoint_id=record.id, phase=record.phase.value, reason=reason)
+        log.warning("endpoint.dead", endpoint_id=record.id, phase=record.phase.value, reason=reason)
         with suppress(TimeoutError):  # the next round tries again
             async with asyncio.timeout(_LOCKED_LIMIT_S):
                 await self.teardowns.abandon(record)
@@ -212,7 +212,7 @@ class Repair:
             self._warn_once(identity, "engine.knows_no_network", engine=identity, consequence=_NOT_OURS)
         if found.answer is not None:  # one whose CreateNetwork has just been answered may not be listed yet
             for network_id in sorted(found.answer.foreign & self._foreign_before):
-                self._warn_once(network_id, "network.of_another_engine", network_id=network_id, consequence=_FOREIGN)
+                self._warn_once(network_id, "network.foreign", network_id=network_id, consequence=_FOREIGN)
             self._foreign_before = found.answer.foreign
         for file in found.unwritten:
             await self._release(file)

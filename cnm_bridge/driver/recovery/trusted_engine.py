@@ -26,8 +26,8 @@ from cnm_bridge.driver.networks.engine_import import EngineImport
 from cnm_bridge.system.engine import Engine
 from cnm_bridge.system.known_version import KnownVersion
 
-FORGOTTEN: Final = "the engine does not know it"
-"""Why a forgotten endpoint or network is removed, for the log."""
+UNKNOWN_TO_ENGINE: Final = "the engine does not know it"
+"""Why a dead endpoint or network is removed, for the log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,16 +76,16 @@ def find_foreign(
     )
 
 
-def forgotten_endpoints(view: EngineView, endpoints: Iterable[EndpointRecord]) -> tuple[EndpointRecord, ...]:
+def dead_endpoints(view: EngineView, endpoints: Iterable[EndpointRecord]) -> tuple[EndpointRecord, ...]:
     """Return the endpoints that Docker no longer has."""
     return tuple(
         record
         for record in endpoints
-        if record.phase.is_attached and record.network_id in view.networks and _has_forgotten(view, record)
+        if record.phase.is_attached and record.network_id in view.networks and _lacks(view, record)
     )
 
 
-def forgotten_networks(
+def dead_networks(
     view: EngineView, networks: Iterable[NetworkRecord], endpoints: Iterable[EndpointRecord]
 ) -> tuple[NetworkRecord, ...]:
     """Return the networks that Docker no longer has and that have no endpoints."""
@@ -123,7 +123,7 @@ def unchanged_since(earlier: Iterable[EndpointRecord], later: Iterable[EndpointR
     return tuple(record for record in later if seen.get(record.id) is record)
 
 
-def _has_forgotten(view: EngineView, record: EndpointRecord) -> bool:
+def _lacks(view: EngineView, record: EndpointRecord) -> bool:
     network = view.networks[record.network_id]
     return network is None or record.id not in network.endpoints
 

@@ -23,8 +23,8 @@ from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.link.endpoint_replies import known_addresses
 from cnm_bridge.core.options.cni_options import INLINE
 from cnm_bridge.driver.endpoints.after_join import Unpublished
-from cnm_bridge.driver.ipam.lost_addresses import UnclaimedAddresses
 from cnm_bridge.driver.ipam.releases import Releases
+from cnm_bridge.driver.ipam.unclaimed_addresses import UnclaimedAddresses
 from cnm_bridge.driver.networks.lists import count_outdated
 from cnm_bridge.driver.recovery.lease_keeper import LeaseKeeper
 from cnm_bridge.driver.recovery.reconciler import Reconciler

@@ -10,9 +10,9 @@ from cni_bridge_state import EndpointId, NetworkId, NetworkRecord, Phase, Proces
 from cnm_bridge.core.engine_facts.network import EngineEndpoint, EngineNetwork
 from cnm_bridge.driver.recovery.trusted_engine import (
     EngineView,
+    dead_endpoints,
+    dead_networks,
     find_foreign,
-    forgotten_endpoints,
-    forgotten_networks,
     knows_any,
     unchanged_since,
     unknown_endpoints,
@@ -40,7 +40,7 @@ NOTHING = EngineView(identity="engine", networks={NETWORK.id: None})
 
 def test_an_endpoint_known_to_docker_is_not_forgotten() -> None:
     """Its record is not torn down."""
-    assert forgotten_endpoints(engine_view("e1"), [ENDPOINT]) == ()
+    assert dead_endpoints(engine_view("e1"), [ENDPOINT]) == ()
 
 
 @pytest.mark.parametrize("phase", [Phase.READY, Phase.JOINED])
@@ -48,27 +48,27 @@ def test_an_endpoint_known_to_docker_is_not_forgotten() -> None:
 def test_an_endpoint_unknown_to_docker_is_forgotten(phase: Phase, seen: EngineView) -> None:
     """Docker may have lost it alone, or with its network."""
     record = replace(ENDPOINT, phase=phase)
-    assert forgotten_endpoints(seen, [record]) == (record,)
+    assert dead_endpoints(seen, [record]) == (record,)
 
 
 @pytest.mark.parametrize("phase", [Phase.PENDING, Phase.DELETING])
 def test_unfinished_endpoints_are_not_compared(phase: Phase) -> None:
     """Docker does not know an endpoint that is being created or deleted, and that means nothing."""
-    assert forgotten_endpoints(NOTHING, [replace(ENDPOINT, phase=phase)]) == ()
+    assert dead_endpoints(NOTHING, [replace(ENDPOINT, phase=phase)]) == ()
 
 
 def test_a_network_created_since_the_request_is_not_compared() -> None:
     """Neither it nor its endpoints are forgotten."""
     seen = EngineView(identity="engine", networks={})
-    assert forgotten_endpoints(seen, [ENDPOINT]) == ()
-    assert forgotten_networks(seen, [NETWORK], []) == ()
+    assert dead_endpoints(seen, [ENDPOINT]) == ()
+    assert dead_networks(seen, [NETWORK], []) == ()
 
 
 def test_a_network_is_forgotten_after_its_endpoints() -> None:
     """Its record is needed as long as one of its endpoints has a record."""
-    assert forgotten_networks(NOTHING, [NETWORK], [ENDPOINT]) == ()
-    assert forgotten_networks(NOTHING, [NETWORK], []) == (NETWORK,)
-    assert forgotten_networks(engine_view(), [NETWORK], []) == ()
+    assert dead_networks(NOTHING, [NETWORK], [ENDPOINT]) == ()
+    assert dead_networks(NOTHING, [NETWORK], []) == (NETWORK,)
+    assert dead_networks(engine_view(), [NETWORK], []) == ()
 
 
 SECOND = replace(NETWORK, id=NetworkId("n2"))

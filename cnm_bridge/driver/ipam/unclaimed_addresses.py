@@ -77,7 +77,7 @@ class UnclaimedAddresses:
         await self._release(_in_both(first.addresses, second.addresses), used)
         for pool in _in_both(first.pools, second.pools):
             if not self.store.ipam.in_pool(pool.id):
-                log.warning("pool.forgotten", pool_id=pool.id)
+                log.warning("pool.dead", pool_id=pool.id)
                 await self.store.ipam.remove_pool(pool.id)
 
     async def _look(self) -> Unclaimed:
