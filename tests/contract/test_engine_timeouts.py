@@ -18,6 +18,7 @@ from cni_bridge_state.store import Store
 from cnm_bridge.assembly import Daemon, assemble
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.settings import Settings
+from tests.answering_engine import answering
 from tests.driver_calls import call
 
 NETWORK: Final = NetworkId("a1" * 32)
@@ -25,40 +26,23 @@ ENGINE_TAKES_S: Final = 1.0
 CALLS_WAIT_S: Final = 0.1
 
 
-@asynccontextmanager
-async def slow_engine(path: Path) -> AsyncIterator[str]:
-    """Serve a slow engine; gives its address."""
-
-    async def version(request: web.Request) -> web.Response:  # noqa: ARG001
-        return web.json_response({"ApiVersion": "1.41"})
-
-    async def network(request: web.Request) -> web.Response:
-        await asyncio.sleep(ENGINE_TAKES_S)
-        found = {"Id": request.match_info["id"], "Name": "blue", "Driver": "cni-bridge", "Scope": "local"}
-        return web.json_response({**found, "Containers": {}})
-
-    app = web.Application()
-    app.router.add_get("/version", version)
-    app.router.add_get("/{api}/networks/{id}", network)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.UnixSite(runner, path).start()
-    try:
-        yield f"unix://{path}"
-    finally:
-        await runner.cleanup()
+async def slowly(_: web.Request) -> web.Response:
+    """Show the network after a while."""
+    await asyncio.sleep(ENGINE_TAKES_S)
+    found = {"Id": NETWORK, "Name": "blue", "Driver": "cni-bridge", "Scope": "local", "Containers": {}}
+    return web.json_response(found)
 
 
 @asynccontextmanager
 async def assembled(directory: Path) -> AsyncIterator[Daemon]:
     """The daemon's objects, with a slow engine, and a configuration for a network."""
-    async with slow_engine(directory / "engine") as host:
+    async with answering(directory / "engine", {f"networks/{NETWORK}": slowly}):
         settings = Settings(
             state_dir=directory / "state",
             run_dir=directory / "run",
             cni_conf_dirs=(directory,),
             cni_bin_dirs=(directory / "bin",),
-            docker_host=host,
+            docker_host=f"unix://{directory}/engine",
             engine_timeout_s=CALLS_WAIT_S,
             binding_timeout_s=30,
         )

@@ -7,44 +7,22 @@ import json
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 from aiohttp import web
 
-from cni_bridge_spec import JsonValue, render_json
+from cni_bridge_spec import JsonObject, JsonValue
 from cnm_bridge.core.errors import EngineRefused, EngineUnavailable
 from cnm_bridge.system.engine import Engine
-
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
-
-async def serve(
-    path: Path, networks: Handler, *, path_of_networks: str = "/{api}/networks/{id}", method: str = "GET"
-) -> web.AppRunner:
-    """Start an engine that answers requests for its version, and those for networks with `networks`."""
-
-    async def version(request: web.Request) -> web.Response:  # noqa: ARG001
-        return web.json_response({"ApiVersion": "1.41", "Version": "20.10.24"})
-
-    app = web.Application()
-    app.router.add_get("/version", version)
-    app.router.add_route(method, path_of_networks, networks)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.UnixSite(runner, path).start()
-    return runner
+from tests.answering_engine import Handler, answering
 
 
-async def ask(path: Path, networks: Handler, timeout_s: float = 5) -> str | None:
-    """Ask such an engine for the name of network `n1`."""
-    runner = await serve(path, networks)
-    try:
-        return await Engine(f"unix://{path}", timeout_s).network_name("n1")
-    finally:
-        await runner.cleanup()
+async def name_of(path: Path, network: JsonValue, status: int = 200) -> str | None:
+    """Ask an engine that says this of network `n1` for its name."""
+    async with answering(path, {"networks/n1": network}, status=status) as engine:
+        return await engine.network_name("n1")
 
 
 _LOOK = (
@@ -76,11 +54,7 @@ def test_an_engine_outside_of_the_pid_namespace_is_hidden(tmp_path: Path) -> Non
 
 async def test_a_network_that_is_being_created_has_no_name(tmp_path: Path) -> None:
     """The engine answers 404 until CreateNetwork has been answered."""
-
-    async def networks(request: web.Request) -> web.Response:  # noqa: ARG001
-        return web.json_response({"message": "network n1 not found"}, status=404)
-
-    assert await ask(tmp_path / "s", networks) is None
+    assert await name_of(tmp_path / "s", {"message": "network n1 not found"}, status=404) is None
 
 
 async def test_an_invalid_docker_host_is_an_error() -> None:
@@ -90,47 +64,29 @@ async def test_an_invalid_docker_host_is_an_error() -> None:
 
 
 @pytest.mark.parametrize("containers", [{}, {"Containers": None}, {"Containers": "none"}])
-async def test_a_network_without_endpoints_in_the_answer_is_an_error(
-    tmp_path: Path, containers: dict[str, object]
-) -> None:
+async def test_a_network_without_endpoints_in_the_answer_is_an_error(tmp_path: Path, containers: JsonObject) -> None:
     """A missing or invalid list of endpoints does not mean that the network has none."""
-
-    async def networks(request: web.Request) -> web.Response:
-        network = {"Id": request.match_info["id"], "Name": "blue", "Scope": "local", **containers}
-        return web.json_response(network)
-
     with pytest.raises(EngineUnavailable, match="Containers"):
-        await ask(tmp_path / "s", networks)
+        await name_of(tmp_path / "s", {"Id": "n1", "Name": "blue", "Scope": "local", **containers})
 
 
 @pytest.mark.parametrize(("containers", "name"), [({}, "blue"), (None, None)], ids=["this host's", "the swarm's"])
-async def test_a_network_of_a_swarm(tmp_path: Path, containers: dict[str, object] | None, name: str | None) -> None:
+async def test_a_network_of_a_swarm(tmp_path: Path, containers: JsonObject | None, name: str | None) -> None:
     """A manager describes networks that this host does not have, without their options: such an answer says nothing."""
-
-    async def networks(request: web.Request) -> web.Response:
-        network = {"Id": request.match_info["id"], "Name": "blue", "Scope": "swarm", "Containers": containers}
-        return web.json_response(network)
-
-    assert await ask(tmp_path / "s", networks) == name
+    network: JsonObject = {"Id": "n1", "Name": "blue", "Scope": "swarm", "Containers": containers}
+    assert await name_of(tmp_path / "s", network) == name
 
 
 async def test_the_subnets_of_all_networks(tmp_path: Path) -> None:
     """Only what the IPAM of Docker uses counts: not the null driver, and not a family that is switched off."""
-    networks = [
+    networks: JsonValue = [
         {"Id": "n1", "Name": "bridge", "IPAM": {"Config": [{"Subnet": "172.17.0.0/16"}, {"Subnet": "fd17::/64"}]}},
         {"Id": "n2", "Name": "host", "IPAM": {"Config": None}},
         {"Id": "n3", "Name": "blue", "IPAM": {"Driver": "null", "Config": [{"Subnet": "0.0.0.0/0"}]}},
         {"Id": "n4", "Name": "four", "EnableIPv6": False, "IPAM": {"Config": [{"Subnet": "fd18::/64"}]}},
     ]
-
-    async def listed(request: web.Request) -> web.Response:  # noqa: ARG001
-        return web.json_response(networks)
-
-    runner = await serve(tmp_path / "s", listed, path_of_networks="/{api}/networks")
-    try:
-        found = await Engine(f"unix://{tmp_path}/s", 5).subnets()
-    finally:
-        await runner.cleanup()
+    async with answering(tmp_path / "s", {"networks": networks}) as engine:
+        found = await engine.subnets()
     assert [(name, str(subnet)) for name, subnet in found] == [("bridge", "172.17.0.0/16"), ("bridge", "fd17::/64")]
 
 
@@ -156,11 +112,8 @@ async def test_events_of_networks(tmp_path: Path) -> None:
                 await asyncio.sleep(0.01)
         return response
 
-    runner = await serve(tmp_path / "s", streamed, path_of_networks="/{api}/events")
-    try:
-        await Engine(f"unix://{tmp_path}/s", 5).follow(lambda _: None, lambda: seen.append("made"), seen.append)
-    finally:
-        await runner.cleanup()
+    async with answering(tmp_path / "s", {"events": streamed}) as engine:
+        await engine.follow(lambda _: None, lambda: seen.append("made"), seen.append)
     assert seen == ["made", "c1", "c2"]
 
 
@@ -174,14 +127,10 @@ async def test_a_container_is_taken_off_a_network(tmp_path: Path) -> None:
             return web.json_response({"message": "container c1 is not connected to network n1"}, status=403)
         return web.Response()
 
-    runner = await serve(tmp_path / "s", disconnect, path_of_networks="/{api}/networks/{id}/disconnect", method="POST")
-    try:
-        engine = Engine(f"unix://{tmp_path}/s", 5)
+    async with answering(tmp_path / "s", {"networks/n1/disconnect": disconnect}) as engine:
         await engine.disconnect("n1", "c1")
         with pytest.raises(EngineRefused, match="is not connected"):
             await engine.disconnect("n1", "c1")
-    finally:
-        await runner.cleanup()
     assert asked == [("/v1.41/networks/n1/disconnect", {"Container": "c1"})] * 2
 
 
@@ -194,29 +143,18 @@ async def test_an_older_engine_in_its_place(tmp_path: Path) -> None:
         return web.json_response({"ApiVersion": next(versions)})
 
     async def network(request: web.Request) -> web.Response:
-        seen.append(request.match_info["api"])
-        if seen[-1] != "v1.41":
+        seen.append(request.path)
+        if request.path != "/v1.41/networks/n1":
             return web.json_response({"message": "client version is too new"}, status=400)
         return web.json_response({"Id": "n1", "Name": "blue", "Driver": "x", "Scope": "local", "Containers": {}})
 
-    app = web.Application()
-    app.router.add_get("/version", version)
-    app.router.add_get("/{api}/networks/{id}", network)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.UnixSite(runner, tmp_path / "s").start()
-    engine = Engine(f"unix://{tmp_path}/s", 5, stays_open=True)
-    try:
+    answers: dict[str, JsonValue | Handler] = {"version": version, "networks/n1": network}
+    async with answering(tmp_path / "s", answers, stays_open=True) as engine:
         with pytest.raises(EngineRefused, match="too new"):
             await engine.network_name("n1")
         assert [await engine.network_name("n1") for _ in range(2)] == ["blue", "blue"]
-        assert seen == ["v1.51", "v1.41", "v1.41"]
-    finally:
-        await engine.close()
-        await runner.cleanup()
+    assert seen == [f"/v{api}/networks/n1" for api in ("1.51", "1.41", "1.41")]
 
-
-VERSION: JsonValue = {"ApiVersion": "1.41"}
 
 QUESTIONS: dict[str, Callable[[Engine], Awaitable[object]]] = {
     "info": lambda engine: engine.identity(),
@@ -225,37 +163,11 @@ QUESTIONS: dict[str, Callable[[Engine], Awaitable[object]]] = {
 }
 
 
-@asynccontextmanager
-async def answering(path: Path, answers: dict[str, JsonValue], *, status: int = 200) -> AsyncIterator[Engine]:
-    """Serve answers by path, including `version`; break the connection for other paths."""
-
-    async def answer(request: web.Request) -> web.StreamResponse:
-        asked = request.path.lstrip("/").removeprefix("v1.41/")
-        if asked not in answers:
-            assert request.transport is not None
-            request.transport.abort()
-        return web.Response(
-            body=render_json(answers.get(asked)),
-            headers={"Content-Type": "application/json"},  # as dockerd does
-            status=200 if asked == "version" else status,
-        )
-
-    app = web.Application()
-    app.router.add_get("/{path:.*}", answer)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.UnixSite(runner, path).start()
-    try:
-        yield Engine(f"unix://{path}", 5)
-    finally:
-        await runner.cleanup()
-
-
 @pytest.mark.parametrize("question", QUESTIONS)
 @pytest.mark.parametrize("shape", [None, [], "text", 7, [None], [[]], {}, {"ID": None}], ids=repr)
 async def test_an_invalid_answer_is_an_error(tmp_path: Path, question: str, shape: JsonValue) -> None:
     """A proxy in front of the engine may answer anything; an empty list of networks is valid."""
-    async with answering(tmp_path / "s", {"version": VERSION, question: shape}) as engine:
+    async with answering(tmp_path / "s", {question: shape}) as engine:
         if (question, shape) == ("networks", []):
             assert await QUESTIONS[question](engine) == ()
             return
@@ -274,7 +186,7 @@ async def test_an_invalid_version_is_an_error(tmp_path: Path, shape: JsonValue) 
 @pytest.mark.parametrize("shape", [None, [], {}, {"message": 7}], ids=repr)
 async def test_an_error_without_a_message_is_an_error(tmp_path: Path, shape: JsonValue) -> None:
     """An engine's error has a message; that of a proxy may have none."""
-    async with answering(tmp_path / "s", {"version": VERSION, "info": shape}, status=500) as engine:
+    async with answering(tmp_path / "s", {"info": shape}, status=500) as engine:
         with pytest.raises(EngineUnavailable, match="Docker Engine at"):
             await engine.identity()
 
@@ -282,60 +194,39 @@ async def test_an_error_without_a_message_is_an_error(tmp_path: Path, shape: Jso
 async def test_invalid_events_end_following(tmp_path: Path) -> None:
     """`follow` returns without an error."""
     reports = []
-    async with answering(tmp_path / "s", {"version": VERSION, "info": [], "events": None}) as engine:
+    async with answering(tmp_path / "s", {"info": [], "events": None}) as engine:
         await engine.follow(lambda _: reports.append("up"), lambda: reports.append("network"), reports.append)
     assert reports in ([], ["up"])  # the stream may end first
 
 
-async def test_a_missing_socket_is_an_error(tmp_path: Path) -> None:
-    """The error has the kernel's message, without those of the libraries."""
-    with pytest.raises(EngineUnavailable) as caught:
-        await Engine(f"unix://{tmp_path}/none", 5).identity()
-    assert str(caught.value) == f"Docker Engine at unix://{tmp_path}/none cannot be reached: No such file or directory"
+async def error_of(path: Path, answers: Mapping[str, JsonValue]) -> str:
+    """Return the error of a question that an engine does not answer, without its address."""
+    async with answering(path, answers, status=500) as engine:
+        with pytest.raises(EngineUnavailable) as caught:
+            await engine.identity()
+    return str(caught.value).removeprefix(f"Docker Engine at unix://{path} ")
 
 
-async def test_a_stale_socket_is_an_error(tmp_path: Path) -> None:
-    """The socket of a killed engine refuses connections."""
-    with socket.socket(socket.AF_UNIX) as left:
-        left.bind(str(tmp_path / "s"))
-    with pytest.raises(EngineUnavailable) as caught:
-        await Engine(f"unix://{tmp_path}/s", 5).identity()
-    assert str(caught.value) == f"Docker Engine at unix://{tmp_path}/s cannot be reached: Connection refused"
+async def test_an_engine_that_does_not_answer(tmp_path: Path) -> None:
+    """The error says how: with the kernel's message, without those of the libraries; with the limit; with its message.
 
-
-async def test_a_closed_tcp_port_is_an_error() -> None:
-    """The error has the address and "Connection refused"."""
-    with socket.socket() as unused:
+    The socket of a killed engine refuses connections.
+    """
+    with socket.socket(socket.AF_UNIX) as stale, socket.socket() as unused, socket.socket(socket.AF_UNIX) as listening:
+        stale.bind(str(tmp_path / "stale"))
+        stale.close()
         unused.bind(("127.0.0.1", 0))
-        host = f"tcp://127.0.0.1:{unused.getsockname()[1]}"
-        with pytest.raises(EngineUnavailable) as caught:
-            await Engine(host, 5).identity()
-    assert str(caught.value) == f"Docker Engine at {host} cannot be reached: Connection refused"
-
-
-async def test_a_broken_connection_is_an_error(tmp_path: Path) -> None:
-    """The error says that there was no answer."""
-    async with answering(tmp_path / "s", {"version": VERSION}) as engine:
-        with pytest.raises(EngineUnavailable) as caught:
-            await engine.identity()
-    assert str(caught.value) == f"Docker Engine at unix://{tmp_path}/s closed the connection without an answer"
-
-
-async def test_a_missing_answer_is_an_error(tmp_path: Path) -> None:
-    """The error has the time limit."""
-    with socket.socket(socket.AF_UNIX) as listening:
-        listening.bind(str(tmp_path / "s"))
+        listening.bind(str(tmp_path / "silent"))
         listening.listen()
-        with pytest.raises(EngineUnavailable) as caught:
-            await Engine(f"unix://{tmp_path}/s", 0.2).identity()
-    assert str(caught.value) == f"Docker Engine at unix://{tmp_path}/s did not answer within 0.2 s"
-
-
-async def test_the_message_of_the_engine_is_in_the_error(tmp_path: Path) -> None:
-    """The error has status and message."""
-    async with answering(
-        tmp_path / "s", {"version": VERSION, "info": {"message": "disk on fire"}}, status=500
-    ) as engine:
-        with pytest.raises(EngineUnavailable) as caught:
-            await engine.identity()
-    assert str(caught.value) == f"Docker Engine at unix://{tmp_path}/s answered with status 500: disk on fire"
+        for host, what in (
+            (f"unix://{tmp_path}/none", "cannot be reached: No such file or directory"),
+            (f"unix://{tmp_path}/stale", "cannot be reached: Connection refused"),
+            (f"tcp://127.0.0.1:{unused.getsockname()[1]}", "cannot be reached: Connection refused"),
+            (f"unix://{tmp_path}/silent", "did not answer within 0.2 s"),
+        ):
+            with pytest.raises(EngineUnavailable) as caught:
+                await Engine(host, 0.2).identity()
+            assert str(caught.value) == f"Docker Engine at {host} {what}"
+    assert await error_of(tmp_path / "s", {}) == "closed the connection without an answer"
+    burning: JsonObject = {"message": "disk on fire"}
+    assert await error_of(tmp_path / "t", {"info": burning}) == ("answered with status 500: disk on fire")

@@ -21,6 +21,7 @@ from cnm_bridge.core.wire.network_driver import CreateEndpoint, ProgramExternalC
 from cnm_bridge.driver.endpoints.after_join import Unpublished
 from cnm_bridge.system.engine import Engine
 from cnm_bridge.system.kernel import Kernel
+from tests.answering_engine import answering
 from tests.records import endpoint
 
 ENDPOINT = EndpointId("77" * 32)
@@ -56,27 +57,20 @@ async def engine(
 ) -> AsyncIterator[Unpublished]:
     """Run an engine with one container, named `web`, on the given networks."""
 
-    async def answer(request: web.Request) -> web.Response:
+    async def blue(_: web.Request) -> web.Response:
         if on_question is not None:
             await on_question()
-        if request.path.endswith("version"):
-            return web.json_response({"ApiVersion": "1.41", "Version": "20.10.24"})
-        if request.path.endswith("containers/json"):
-            assert request.query["filters"] in {'{"name": ["^/web$"]}', json.dumps({"id": [CONTAINER]})}
-            container = {"Names": [f"/{shown}"], "NetworkSettings": {"Networks": {name: {} for name in networks}}}
-            others = {"Image": "busybox", "Labels": {}, "State": "created", "HostConfig": {}}
-            return web.json_response([{"Id": CONTAINER, **others, **container}])
         return web.json_response(BLUE)
 
-    app = web.Application()
-    app.router.add_get("/{path:.*}", answer)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    try:
-        await web.UnixSite(runner, path).start()
-        yield Unpublished(store, Engine(f"unix://{path}", timeout_s=3600), KERNEL)
-    finally:
-        await runner.cleanup()
+    async def containers(request: web.Request) -> web.Response:
+        assert request.query["filters"] in {'{"name": ["^/web$"]}', json.dumps({"id": [CONTAINER]})}
+        container = {"Names": [f"/{shown}"], "NetworkSettings": {"Networks": {name: {} for name in networks}}}
+        others = {"Image": "busybox", "Labels": {}, "State": "created", "HostConfig": {}}
+        return web.json_response([{"Id": CONTAINER, **others, **container}])
+
+    answers = {f"networks/{REQUEST.network_id}": blue, "containers/json": containers}
+    async with answering(path, answers, timeout_s=3600) as found:
+        yield Unpublished(store, found, KERNEL)
 
 
 async def test_an_unknown_container_starts(store: Store, tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ from ipaddress import ip_network
 from pathlib import Path
 
 import pytest
-from aiohttp import web
 from structlog.testing import capture_logs
 
 from cni_bridge_spec import JsonObject
@@ -16,31 +15,20 @@ from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.wire.network_driver import CreateNetwork
 from cnm_bridge.driver.networks.service import GlobalScope
 from cnm_bridge.system.engine import Engine
+from tests.answering_engine import answering
+
+
+def request(*subnets: str, ipv6: bool = False) -> CreateNetwork:
+    """Return a request for a network with these subnets."""
+    pools = tuple(PoolRecord(subnet=ip_network(subnet), gateway=None) for subnet in subnets)
+    return CreateNetwork(network_id=NetworkId("n" * 25), options={}, internal=False, ipv4=True, ipv6=ipv6, pools=pools)
 
 
 async def check(where: Path, *subnets: str, ipv6: bool = False, swarm: JsonObject | None = None) -> None:
     """Check a request, with an engine that says `swarm` of the swarm."""
-
-    async def version(_: web.Request) -> web.Response:
-        return web.json_response({"ApiVersion": "1.41", "Version": "20.10.24"})
-
-    async def info(_: web.Request) -> web.Response:
-        return web.json_response({"ServerVersion": "20.10.24", "SecurityOptions": [], "Swarm": swarm})
-
-    app = web.Application()
-    app.router.add_get("/version", version)
-    app.router.add_get("/{api}/info", info)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.UnixSite(runner, where / "docker.sock").start()
-    pools = tuple(PoolRecord(subnet=ip_network(subnet), gateway=None) for subnet in subnets)
-    request = CreateNetwork(
-        network_id=NetworkId("n" * 25), options={}, internal=False, ipv4=True, ipv6=ipv6, pools=pools
-    )
-    try:
-        await GlobalScope(Engine(f"unix://{where}/docker.sock", 5.0)).check(request)
-    finally:
-        await runner.cleanup()
+    info: JsonObject = {"ServerVersion": "20.10.24", "SecurityOptions": [], "Swarm": swarm}
+    async with answering(where / "docker.sock", {"info": info}) as engine:
+        await GlobalScope(engine).check(request(*subnets, ipv6=ipv6))
 
 
 @pytest.mark.parametrize("swarm", [{"LocalNodeState": "active"}, {"LocalNodeState": "pending"}, None])
@@ -57,11 +45,7 @@ async def test_a_host_in_no_swarm(tmp_path: Path) -> None:
 
 async def test_an_engine_that_does_not_answer(tmp_path: Path) -> None:
     """A node that boots gets its networks from the swarm before its API answers."""
-    pool = PoolRecord(subnet=ip_network("10.50.0.0/16"), gateway=None)
-    request = CreateNetwork(
-        network_id=NetworkId("n" * 25), options={}, internal=False, ipv4=None, ipv6=False, pools=(pool,)
-    )
-    await GlobalScope(Engine(f"unix://{tmp_path}/none", 1.0)).check(request)
+    await GlobalScope(Engine(f"unix://{tmp_path}/none", 1.0)).check(request("10.50.0.0/16"))
 
 
 @pytest.mark.parametrize(

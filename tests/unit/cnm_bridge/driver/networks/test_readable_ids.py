@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
+from cni_bridge_spec import JsonObject, JsonValue
 from cni_bridge_state import EndpointId, NetworkId, NetworkRecord, Phase
 from cni_bridge_state.store import Store
 from cnm_bridge.driver.networks.readable_ids import ReadableIds
 from cnm_bridge.system.engine import Engine
+from tests.answering_engine import Handler, answering
 from tests.records import endpoint
 
 WEB, UNKNOWN = EndpointId("77" * 32), EndpointId("99" * 32)
@@ -29,22 +31,15 @@ async def fill_store(store: Store) -> None:
 @pytest.fixture(name="engine")
 async def make_engine(tmp_path: Path) -> AsyncIterator[Engine]:
     """An engine with the container `web` on the network."""
+    containers: JsonObject = {"b1" * 32: {"Name": "web", "EndpointID": WEB}}
+    blue: JsonObject = {"Id": BLUE, "Name": "blue", "Scope": "local", "Containers": containers}
 
-    async def answer(request: web.Request) -> web.Response:
-        if request.path.endswith("version"):
-            return web.json_response({"ApiVersion": "1.41", "Version": "20.10.24"})
-        if not request.path.endswith(BLUE):
-            return web.json_response({"message": "not found"}, status=404)
-        containers = {"b1" * 32: {"Name": "web", "EndpointID": WEB}}
-        return web.json_response({"Id": BLUE, "Name": "blue", "Scope": "local", "Containers": containers})
+    async def unknown(_: web.Request) -> web.Response:
+        return web.json_response({"message": "not found"}, status=404)
 
-    app = web.Application()
-    app.router.add_get("/{path:.*}", answer)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.UnixSite(runner, tmp_path / "docker").start()
-    yield Engine(f"unix://{tmp_path}/docker", timeout_s=5)
-    await runner.cleanup()
+    answers: dict[str, JsonValue | Handler] = {f"networks/{BLUE}": blue, f"networks/{OTHER}": unknown}
+    async with answering(tmp_path / "docker", answers) as engine:
+        yield engine
 
 
 async def test_names_replace_ids(store: Store, engine: Engine) -> None:

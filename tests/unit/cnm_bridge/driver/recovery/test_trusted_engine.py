@@ -19,6 +19,7 @@ from cnm_bridge.driver.recovery.trusted_engine import TrustedEngine
 from cnm_bridge.system.engine import Engine
 from cnm_bridge.system.known_version import KnownVersion
 from cnm_bridge.system.scheduling import KeyedLocks
+from tests.answering_engine import answering
 
 LIMIT_S = 10.0
 ENGINE = "engine"
@@ -28,12 +29,6 @@ ENGINE = "engine"
 async def serving(path: Path, is_expected: asyncio.Event) -> AsyncIterator[Engine]:
     """Serve an engine that makes a network, and then connects a container, when they are expected."""
     ended = asyncio.Event()
-
-    async def version(request: web.Request) -> web.Response:  # noqa: ARG001
-        return web.json_response({"ApiVersion": "1.41"})
-
-    async def info(request: web.Request) -> web.Response:  # noqa: ARG001
-        return web.json_response({"ID": ENGINE, "ServerVersion": "28.5.2"})
 
     async def events(request: web.Request) -> web.StreamResponse:
         stream = web.StreamResponse()
@@ -46,17 +41,12 @@ async def serving(path: Path, is_expected: asyncio.Event) -> AsyncIterator[Engin
         await ended.wait()
         return stream
 
-    app = web.Application()
-    for route, answer in (("/version", version), ("/{api}/info", info), ("/{api}/events", events)):
-        app.router.add_get(route, answer)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.UnixSite(runner, path).start()
-    try:
-        yield Engine(f"unix://{path}", LIMIT_S)
-    finally:
-        ended.set()
-        await runner.cleanup()
+    info: JsonObject = {"ID": ENGINE, "ServerVersion": "28.5.2"}
+    async with answering(path, {"info": info, "events": events}, timeout_s=LIMIT_S) as engine:
+        try:
+            yield engine
+        finally:
+            ended.set()
 
 
 @pytest.mark.parametrize(("identity", "rounds"), [(None, 2), (ENGINE, 1)], ids=["unknown", "trusted"])

@@ -14,6 +14,7 @@ from cni_invoker.errors import ConfigurationNotFound
 from cnm_bridge.core.errors import BadOption, Refused
 from cnm_bridge.operator.cli.commands.explain import ExplainedNetwork, find_explained_network
 from cnm_bridge.system.engine import Engine
+from tests.answering_engine import answering
 
 DOCKER: Mapping[str, JsonObject] = {
     "by-option": {"Options": {"cni.network": "blue", "cni.ips": "10.1.0.9", "cni.args.A": "1"}, "Internal": True},
@@ -29,32 +30,17 @@ DOCKER: Mapping[str, JsonObject] = {
 @pytest.fixture
 async def engine(tmp_path: Path) -> AsyncIterator[Engine]:
     """An engine that has these networks."""
-
-    async def version(request: web.Request) -> web.Response:  # noqa: ARG001
-        return web.json_response({"ApiVersion": "1.41", "Version": "20.10.24"})
+    common: JsonObject = {"Driver": "cni-bridge", "Scope": "local", "Containers": {}, "IPAM": {"Config": []}}
 
     async def network(request: web.Request) -> web.Response:
-        name = request.match_info["name"]
+        name = request.path.rpartition("/")[2]
         if name not in DOCKER:
             return web.json_response({"message": f"network {name} not found"}, status=404)
-        document = {
-            "Id": f"id-{name}",
-            "Name": name,
-            "Driver": "cni-bridge",
-            "Scope": "local",
-            "Containers": {},
-            "IPAM": {"Config": []},
-        }
-        return web.json_response({**document, **DOCKER[name]})
+        return web.json_response({"Id": f"id-{name}", "Name": name, **common, **DOCKER[name]})
 
-    app = web.Application()
-    app.router.add_get("/version", version)
-    app.router.add_get("/{api}/networks/{name}", network)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.UnixSite(runner, tmp_path / "engine").start()
-    yield Engine(f"unix://{tmp_path}/engine", 5)
-    await runner.cleanup()
+    names = (*DOCKER, "pink")
+    async with answering(tmp_path / "engine", {f"networks/{name}": network for name in names}) as engine:
+        yield engine
 
 
 @pytest.fixture
