@@ -2,6 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Each fault of a host is found, with the command that fixes it, and nothing else is."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,39 +32,12 @@ def test_a_healthy_host_has_no_findings() -> None:
     )
 
 
-def test_notes_do_not_count() -> None:
-    """Before the installation no daemon runs, and that is no fault."""
-    engine = replace(HEALTHY.engine, networks=())
-    report = Report.of(replace(HEALTHY, engine=engine, installation=InstallationFacts()))
-    assert [finding.severity for finding in report.findings] == [Severity.NOTE]
-    assert report.is_good
-
-
-# The firewall
-
-
 def test_a_wrong_policy_of_forward() -> None:
     """Without the plugin `firewall`, Docker's policy drops the packets of a bridge; the rules that accept them help."""
     finding = only(with_network(BRIDGE))
     assert (finding.severity, finding.code) == (Severity.ERROR, "forward-dropped")
     assert "the policy DROP of chain FORWARD" in finding.text
     assert "iptables -I FORWARD -i cni-blue -j ACCEPT && iptables -I FORWARD -o cni-blue -j ACCEPT" in finding.fix
-    firewall = replace(HEALTHY.firewall, rules=(":FORWARD DROP [0:0]", "-A FORWARD -i cni-blue -j ACCEPT"))
-    assert codes(replace(with_network(BRIDGE), firewall=firewall)) == []
-
-
-def test_the_policy_does_not_matter_to_links_that_the_host_does_not_forward() -> None:
-    """A macvlan's packets leave through its parent."""
-    macvlan: JsonObject = {
-        "type": "macvlan",
-        "master": "eth0",
-        "ipam": {"type": "host-local", "subnet": "10.22.0.0/28"},
-    }
-    assert codes(with_network(macvlan)) == []
-
-
-def test_both_families_are_examined() -> None:
-    """ip6tables has rules of its own."""
     firewall = replace(HEALTHY.firewall, rules=(), rules_ipv6=(":FORWARD DROP [0:0]",))
     finding = only(replace(with_network(BRIDGE), firewall=firewall))
     assert "(ip6tables)" in finding.text
@@ -120,30 +94,6 @@ def test_a_stretched_bridge_whose_frames_are_dropped() -> None:
 
 
 @pytest.mark.parametrize(
-    "facts",
-    [
-        stretched(ACCEPTED),
-        stretched("-A DOCKER-USER -i cni-blue -o cni-blue -j ACCEPT"),
-        stretched(filtered="0"),
-        replace(stretched(), links={"br0": HostLink(mtu=1500, is_stretched=True)}),
-    ],
-    ids=["by subnet", "by bridge", "no br_netfilter", "not stretched"],
-)
-def test_a_bridge_whose_frames_pass(facts: Facts) -> None:
-    """A rule accepts them, iptables does not see them, or they come from this host only."""
-    assert codes(facts) == []
-
-
-# The kernel
-
-
-def test_an_old_kernel() -> None:
-    """Links have alternative names since 5.5."""
-    assert codes(replace(HEALTHY, kernel=replace(HEALTHY.kernel, release="5.4.0-100"))) == ["kernel-old"]
-    assert codes(replace(HEALTHY, kernel=replace(HEALTHY.kernel, release="5.10.0"))) == []
-
-
-@pytest.mark.parametrize(
     ("name", "value"),
     [
         ("net.ipv4.ip_forward", "0"),
@@ -159,66 +109,6 @@ def test_a_setting(name: str, value: str) -> None:
     assert finding.subject == f"setting {name}"
     assert finding.fix.startswith(f"sysctl -w {name}=")
     assert f"{name}={value};" not in finding.fix
-
-
-def test_forwarding_before_the_first_container() -> None:
-    """The plugins switch it on with their first ADD."""
-    kernel = replace(HEALTHY.kernel, sysctls={"net.ipv4.ip_forward": "0", "net.ipv6.conf.all.forwarding": "0"})
-    assert codes(replace(HEALTHY, kernel=kernel)) == []
-
-
-# The engine
-
-
-@pytest.mark.parametrize(
-    ("version", "expected"),
-    [
-        ("19.03.15", ["engine-old"]),
-        ("20.10.24+dfsg1", []),
-        ("28.5.2", []),
-        ("29.0.0", ["engine-crashes"]),
-        ("29.0.2", ["engine-crashes"]),
-        ("29.0.3", []),
-        ("dev", []),
-    ],
-)
-def test_engines(version: str, expected: list[str]) -> None:
-    """29.0.0 to 29.0.2 crash."""
-    assert codes(replace(HEALTHY, engine=replace(HEALTHY.engine, version=version))) == expected
-
-
-def test_a_managed_plugin_with_the_drivers_name() -> None:
-    """Docker would give this driver's networks to it."""
-    named = replace(HEALTHY.engine, namesake="cni-bridge:latest")
-    assert codes(replace(HEALTHY, engine=named)) == ["plugin-of-same-name"]
-
-
-def test_a_managed_plugin_without_a_driver() -> None:
-    """Docker did not get an answer in time when it enabled the plugin."""
-    slow = replace(HEALTHY.engine, unused_plugin="cni:latest")
-    assert codes(replace(HEALTHY, engine=slow)) == ["plugin-without-driver"]
-
-
-def test_an_engine_that_cannot_be_used() -> None:
-    """Without an answer nothing is known; without root there are other namespaces."""
-    silent = EngineFacts(address="unix:///x", silence="no answer")
-    assert codes(replace(HEALTHY, engine=silent)) == ["engine-silent"]
-    assert codes(replace(HEALTHY, engine=replace(HEALTHY.engine, is_rootless=True))) == ["engine-rootless"]
-
-
-# The installation
-
-
-def test_what_starts_at_boot() -> None:
-    """The driver must exist when Docker starts containers, and its socket while the daemon restarts."""
-    units = HEALTHY.installation.units or {}
-    for off, expected in (
-        (("cni-bridge.service", "cni-bridge.socket"), ["boot-disabled"]),
-        (("cni-bridge.socket",), ["socket-disabled"]),
-        (("cni-bridge.service",), []),
-    ):
-        installation = replace(HEALTHY.installation, units={**units, **dict.fromkeys(off, "disabled")})
-        assert codes(replace(HEALTHY, installation=installation)) == expected
 
 
 def test_a_stopped_daemon() -> None:
@@ -267,8 +157,71 @@ def test_permissions_on_the_way(owner: int, mode: int, expected: list[str]) -> N
         assert only(facts).advice == "move /opt/cni/bin/bridge to where only root can write"
 
 
-def test_space_and_rights() -> None:
-    """A full disk, and a doctor without rights."""
-    installation = replace(HEALTHY.installation, free_bytes={Path("/var/lib/cni-bridge"): 1 << 20})
-    assert codes(replace(HEALTHY, installation=installation)) == ["disk-full"]
-    assert codes(replace(HEALTHY, installation=replace(HEALTHY.installation, is_root=False))) == ["not-root"]
+def host(**changes: object) -> Facts:
+    """Return the host with other facts of its parts, each a mapping of the fields of one part."""
+    parts = {name: replace(getattr(HEALTHY, name), **change) for name, change in changes.items()}  # type: ignore[arg-type]
+    return replace(HEALTHY, **parts)
+
+
+def units(*off: str) -> Facts:
+    """Return the host with units that do not start at boot."""
+    enabled = HEALTHY.installation.units or {}
+    return host(installation={"units": {**enabled, **{f"cni-bridge.{unit}": "disabled" for unit in off}}})
+
+
+NOT_YET = {"net.ipv4.ip_forward": "0", "net.ipv6.conf.all.forwarding": "0"}
+ACCEPTING = {"rules": (":FORWARD DROP [0:0]", "-A FORWARD -i cni-blue -j ACCEPT")}
+FORWARDED = replace(with_network(BRIDGE), firewall=host(firewall=ACCEPTING).firewall)
+MACVLAN: JsonObject = {"type": "macvlan", "master": "eth0", "ipam": {"type": "host-local", "subnet": "10.22.0.0/28"}}
+CASES: Mapping[str, tuple[Facts, list[str]]] = {
+    "a rule accepts what the policy of FORWARD would drop": (FORWARDED, []),
+    "a macvlan's packets leave through its parent": (with_network(MACVLAN), []),
+    "frames of a stretched bridge are accepted by subnet": (stretched(ACCEPTED), []),
+    "or by bridge": (stretched("-A DOCKER-USER -i cni-blue -o cni-blue -j ACCEPT"), []),
+    "iptables does not see them": (stretched(filtered="0"), []),
+    "they come from this host only": (
+        replace(stretched(), links={"br0": HostLink(mtu=1500, is_stretched=True)}),
+        [],
+    ),
+    "links have alternative names since 5.5": (host(kernel={"release": "5.4.0-100"}), ["kernel-old"]),
+    "such a kernel": (host(kernel={"release": "5.10.0"}), []),
+    "the plugins switch forwarding on with their first ADD": (host(kernel={"sysctls": NOT_YET}), []),
+    "an old engine": (host(engine={"version": "19.03.15"}), ["engine-old"]),
+    "Debian's": (host(engine={"version": "20.10.24+dfsg1"}), []),
+    "before those that crash": (host(engine={"version": "28.5.2"}), []),
+    "29.0.0 to 29.0.2 crash": (host(engine={"version": "29.0.0"}), ["engine-crashes"]),
+    "the last of them": (host(engine={"version": "29.0.2"}), ["engine-crashes"]),
+    "after them": (host(engine={"version": "29.0.3"}), []),
+    "a version of a developer": (host(engine={"version": "dev"}), []),
+    "Docker would give this driver's networks to a managed plugin": (
+        host(engine={"namesake": "cni-bridge:latest"}),
+        ["plugin-of-same-name"],
+    ),
+    "Docker did not get an answer in time when it enabled the plugin": (
+        host(engine={"unused_plugin": "cni:latest"}),
+        ["plugin-without-driver"],
+    ),
+    "without an answer nothing is known": (
+        replace(HEALTHY, engine=EngineFacts(address="unix:///x", silence="no answer")),
+        ["engine-silent"],
+    ),
+    "without root there are other namespaces": (host(engine={"is_rootless": True}), ["engine-rootless"]),
+    "the driver must exist when Docker starts containers": (units("service", "socket"), ["boot-disabled"]),
+    "the socket must exist while the daemon restarts": (units("socket"), ["socket-disabled"]),
+    "it starts the daemon": (units("service"), []),
+    "a full disk": (host(installation={"free_bytes": {Path("/var/lib/cni-bridge"): 1 << 20}}), ["disk-full"]),
+    "a doctor without rights": (host(installation={"is_root": False}), ["not-root"]),
+}
+
+
+@pytest.mark.parametrize(("facts", "expected"), CASES.values(), ids=CASES)
+def test_a_single_change(facts: Facts, expected: list[str]) -> None:
+    """It is found, or is no fault."""
+    assert codes(facts) == expected
+
+
+def test_notes_do_not_count() -> None:
+    """Before the installation no daemon runs, and that is no fault."""
+    report = Report.of(replace(host(engine={"networks": ()}), installation=InstallationFacts()))
+    assert [finding.severity for finding in report.findings] == [Severity.NOTE]
+    assert report.is_good
