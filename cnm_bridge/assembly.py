@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The composition root: makes all objects of the daemon, room by room, each after those it depends on; starts none."""
+"""The composition root: makes all objects of the daemon, each after those that it depends on; starts none."""
 
 import os
 import socket
-from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,7 +19,7 @@ from cnm_bridge.core.settings import Scope, Settings
 from cnm_bridge.driver.attach.announcer import Announcer
 from cnm_bridge.driver.attach.attacher import Attachers
 from cnm_bridge.driver.attach.detachers import MoveDetacher, SandboxDetacher
-from cnm_bridge.driver.attach.leases import DhcpDaemons, Leases
+from cnm_bridge.driver.attach.leases import Leases
 from cnm_bridge.driver.attach.move_attacher import MoveAttacher
 from cnm_bridge.driver.attach.place_finder import PlaceFinder, SandboxOwners
 from cnm_bridge.driver.attach.sandbox_attacher import SandboxAttacher
@@ -112,72 +111,51 @@ class Resources:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Networks:
-    service: NetworkService
-    planner: EndpointPlanner
-    ways_out: WaysOut
-    lists: NetworkLists
-    directories: ConfigurationDirectories
-    name_resolver: NetworkNameResolver
-    engine_import: EngineImport
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Attach:
-    attachers: Attachers
-    sandbox_sync: SandboxSync
-    dhcp_daemons: DhcpDaemons
-    leases: Leases
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Teardown:
-    queue: TeardownQueue
-    owners: AddressOwners
-    liveness: Liveness
-    orphaned_plugins: OrphanedPlugins
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Ipam:
-    service: IpamService
-    releases: Releases
-    unclaimed: UnclaimedAddresses
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Recovery:
-    unfinished: UnfinishedTeardowns
-    reconciler: Reconciler
-    lease_keeper: LeaseKeeper
-    dead: DeadEndpoints
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Endpoints:
-    service: EndpointService
-    joined: JoinedEndpoints
-    port_publisher: PortPublisher
-    unpublished: Unpublished
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Daemon:
-    """The resources, the rooms of the driver, and what the daemon answers.
+    """The resources, the objects that work in the background, and what the daemon answers.
 
     Attributes:
+        networks: Creates and deletes networks.
+        lists: Finds the lists of networks.
+        engine_import: Learns of networks from the engine.
+        name_resolver: Learns the names of networks.
+        ways_out: Closes ways out of guarded networks.
+        leases: The DHCP leases of endpoints.
+        sandbox_sync: Completes sandboxes after libnetwork.
+        liveness: Finds endpoints that no container can use any more.
+        teardowns: The pending teardowns.
+        ipam: Docker's requests of pools and addresses.
+        releases: The pending releases of addresses.
+        unclaimed: Releases the addresses that Docker no longer has.
+        unfinished: The teardowns that the previous run has left.
+        reconciler: Compares and repairs.
+        lease_keeper: Keeps DHCP leases.
+        joined: Publishes ports, for joined endpoints.
+        port_publisher: Knows the owner of each port.
+        calls: Docker's calls under way.
         methods: Docker's calls.
         requests: The operator's requests, at the admin socket.
         metrics: The figures, which are also given at the address for metrics.
     """
 
     resources: Resources
-    networks: _Networks
-    attach: _Attach
-    teardown: _Teardown
-    ipam: _Ipam
-    recovery: _Recovery
-    endpoints: _Endpoints
+    networks: NetworkService
+    lists: NetworkLists
+    engine_import: EngineImport
+    name_resolver: NetworkNameResolver
+    ways_out: WaysOut
+    leases: Leases
+    sandbox_sync: SandboxSync
+    liveness: Liveness
+    teardowns: TeardownQueue
+    ipam: IpamService
+    releases: Releases
+    unclaimed: UnclaimedAddresses
+    unfinished: UnfinishedTeardowns
+    reconciler: Reconciler
+    lease_keeper: LeaseKeeper
+    joined: JoinedEndpoints
+    port_publisher: PortPublisher
     calls: CallsUnderWay
     methods: tuple[Method, ...]
     requests: tuple[Request, ...]
@@ -189,7 +167,7 @@ class Daemon:
             sock,
             self.methods,
             calls=self.calls,
-            teardowns=self.teardown.queue,
+            teardowns=self.teardowns,
             journal=self.resources.journal,
             drain_timeout_s=self.resources.settings.drain_timeout_s,
             on_hidden=self.resources.kernel.distrust_processes,
@@ -215,42 +193,218 @@ def assemble(
         plugin_descriptors: The soft limit of open descriptors for plugins; None for the daemon's own.
         log_output: What writes the log; its dropped lines are a metric.
     """
-    calls = CallsUnderWay()
     resources = make_resources(settings, store, plugin_descriptors)
-    networks = _make_networks(resources)
-    attach = _make_attach(resources, SandboxOwners(resources.kernel, resources.engine_in_calls, resources.version))
-    teardown = _make_teardown(resources, attach, calls.quiet_s)
-    ipam = _make_ipam(resources, networks, teardown)
-    recovery = _make_recovery(resources, networks, attach, teardown, ipam)
-    endpoints = _make_endpoints(resources, networks, attach, teardown, recovery)
+    runtime, kernel, version, locks = resources.runtime, resources.kernel, resources.version, resources.locks
+    engine, engine_in_calls, journal = resources.engine, resources.engine_in_calls, resources.journal
+    run_dir, boot_id, calls = settings.run_dir, resources.boot_id, CallsUnderWay()
+
+    # networks and their lists
+    network_locks: KeyedLocks[NetworkId] = KeyedLocks()
+    directories = ConfigurationDirectories(settings.cni_conf_dirs)
+    name_resolver = NetworkNameResolver(store, engine, network_locks, settings.binding_timeout_s)
+    engine_import = EngineImport(store, engine_in_calls, network_locks)
+    lists = NetworkLists(
+        store=store,
+        directories=directories,
+        runtime=runtime,
+        name_resolver=name_resolver,
+        engine_import=engine_import,
+        locks=network_locks,
+        allow_inline=settings.allow_inline,
+    )
+    planner = EndpointPlanner(
+        store=store,
+        lists=lists,
+        version=version,
+        attach=settings.attach,
+        arg_names=settings.cni_arg_names,
+        run_dir=run_dir,
+        boot_id=boot_id,
+    )
+    networks = NetworkService(
+        store=store,
+        lists=lists,
+        planner=planner,
+        unused_bridges=UnusedBridges(kernel),
+        global_scope=GlobalScope(engine_in_calls) if settings.scope is Scope.GLOBAL else None,
+        locks=network_locks,
+    )
+    ways_out = WaysOut(store, engine, planner, version, Privileges(store, engine, kernel, version))
+
+    # how links get into sandboxes and out
+    sandbox_sync = SandboxSync(store, kernel, locks, Announcer(store, kernel), version)
+    leases = Leases(runtime, kernel)
+    attachers = make_attachers(resources, SandboxOwners(kernel, engine_in_calls, version), sandbox_sync, leases)
+
+    # teardowns
+    pending, liveness = PendingTeardowns(), Liveness(store, kernel)
+    owners, orphaned_plugins = AddressOwners(store, pending), OrphanedPlugins(resources.running_dir)
+    teardowns = TeardownQueue(
+        store=store,
+        teardown=Teardown(
+            store=store,
+            attachers=attachers,
+            owners=owners,
+            pending=pending,
+            liveness=liveness,
+            orphaned_plugins=orphaned_plugins,
+        ),
+        pending=pending,
+        locks=locks,
+        slots=TeardownSlots(resources.limits.executions),
+        quiet_s=calls.quiet_s,
+    )
+    dead = DeadEndpoints(store, liveness, teardowns)
+
+    # Docker's IPAM
+    plugins = PluginRuns(runtime, kernel, run_dir)
+    releases = Releases(store, plugins, teardowns, KeyedLocks())
+    ipam = IpamService(store=store, sections=Sections(directories), runtime=runtime, plugins=plugins, releases=releases)
+    unclaimed = UnclaimedAddresses(
+        store=store,
+        engine=engine,
+        kernel=kernel,
+        releases=releases,
+        driver=settings.driver_name,
+        grace_s=settings.reconcile_grace_s,
+        settled_s=settings.plugin_timeout_s,
+    )
+
+    # comparison and repair
+    unfinished = UnfinishedTeardowns(
+        store=store,
+        teardowns=teardowns,
+        orphaned_plugins=orphaned_plugins,
+        liveness=liveness,
+        journal=journal,
+        boot_id=boot_id,
+        limit_s=settings.recovery_timeout_s,
+        boot_limit_s=settings.boot_recovery_timeout_s,
+    )
+    trusted = TrustedEngine(
+        store=store, engine=engine, engine_import=engine_import, version=version, driver=settings.driver_name
+    )
+    lost_records = LostRecords(kernel=kernel, run_dir=run_dir, boot_id=boot_id)
+    search = LeftoverSearch(store, kernel, run_dir)
+    reconciler = Reconciler(
+        engine=trusted,
+        repair=Repair(
+            comparison=Comparison(store, trusted, liveness, lists, search),
+            liveness=liveness,
+            networks=networks,
+            teardowns=teardowns,
+            rebuild_endpoint=RebuildEndpoint(
+                store=store, planner=planner, engine=engine, locks=locks, lost_records=lost_records
+            ),
+            remove_leftovers=RemoveLeftovers(
+                store=store,
+                lists=lists,
+                kernel=kernel,
+                teardowns=teardowns,
+                locks=locks,
+                run_dir=run_dir,
+                lost_records=lost_records,
+            ),
+            grace_s=settings.reconcile_grace_s,
+        ),
+        unclaimed_addresses=unclaimed,
+        ways_out=ways_out,
+        interval_s=settings.reconcile_interval_s,
+    )
+    lease_keeper = LeaseKeeper(store, leases, locks)
+
+    # endpoints
+    port_publisher = PortPublisher(store, runtime, HostPorts(), PortClaims())
+    unpublished = Unpublished(store, engine_in_calls, kernel)
+    joined = JoinedEndpoints(
+        store=store,
+        port_publisher=port_publisher,
+        unpublished=unpublished,
+        sandbox_sync=sandbox_sync,
+        files=ContainerFiles(store, kernel, version),
+        teardowns=teardowns,
+        dead=dead,
+        locks=locks,
+        liveness=liveness,
+    )
+    endpoints = EndpointService(
+        store=store,
+        planner=planner,
+        attempts=Attempts(store, dead, locks),
+        attachers=attachers,
+        owners=owners,
+        teardowns=teardowns,
+        joined=joined,
+        ways_out=ways_out,
+        locks=locks,
+    )
+
+    # what is answered
+    methods = (
+        *network_driver(networks, endpoints, joined, kernel, version, scope=settings.scope),
+        *ipam_driver(ipam),
+    )
+    readable = ReadableIds(store, engine_in_calls)
     metrics = Metrics(
         store=store,
-        teardowns=teardown.queue,
-        reconcile=recovery.reconciler,
-        unpublished=endpoints.unpublished,
-        releases=ipam.releases,
-        directories=networks.directories,
-        journal=resources.journal,
+        teardowns=teardowns,
+        reconcile=reconciler,
+        unpublished=unpublished,
+        releases=releases,
+        directories=directories,
+        journal=journal,
         state_dir=settings.state_dir,
         log_output=log_output,
+    )
+    addresses = IpamDocuments(store=store, releases=releases, unclaimed=unclaimed, kernel=kernel)
+    requests = admin_requests(
+        store=store,
+        status=Status(
+            store=store,
+            teardowns=teardowns,
+            reconcile=reconciler,
+            unpublished=unpublished,
+            dhcp=lease_keeper,
+            directories=directories,
+            ipam=addresses,
+            running_dir=resources.running_dir,
+        ),
+        endpoints=EndpointDocuments(
+            store=store,
+            kernel=kernel,
+            unpublished=unpublished,
+            ways_out=ways_out,
+            teardowns=teardowns,
+            journal=journal,
+            directories=directories,
+        ),
+        checks=EndpointChecks(store, runtime, kernel),
+        actions=Actions(teardowns=teardowns, reconciler=reconciler, ipam=addresses),
+        ipam=addresses,
+        journal=journal,
     )
     return Daemon(
         resources=resources,
         networks=networks,
-        attach=attach,
-        teardown=teardown,
+        lists=lists,
+        engine_import=engine_import,
+        name_resolver=name_resolver,
+        ways_out=ways_out,
+        leases=leases,
+        sandbox_sync=sandbox_sync,
+        liveness=liveness,
+        teardowns=teardowns,
         ipam=ipam,
-        recovery=recovery,
-        endpoints=endpoints,
+        releases=releases,
+        unclaimed=unclaimed,
+        unfinished=unfinished,
+        reconciler=reconciler,
+        lease_keeper=lease_keeper,
+        joined=joined,
+        port_publisher=port_publisher,
         calls=calls,
-        methods=_make_methods(resources, networks, endpoints, ipam),
-        requests=(
-            *_make_requests(
-                resources, networks=networks, teardown=teardown, recovery=recovery, endpoints=endpoints, ipam=ipam
-            ),
-            metrics.request,
-            settings_request(settings),
-        ),
+        methods=tuple(replace(method, readable=readable) for method in methods),
+        requests=(*requests, metrics.request, settings_request(settings)),
         metrics=metrics,
     )
 
@@ -294,67 +448,12 @@ def make_resources(settings: Settings, store: Store, plugin_descriptors: int | N
     )
 
 
-def make_attachers(resources: Resources, owners: SandboxOwners) -> Attachers:
+def make_attachers(resources: Resources, owners: SandboxOwners, sandbox_sync: SandboxSync, leases: Leases) -> Attachers:
     """Return the attacher of each mode; `owners` finds the containers of sandboxes."""
-    return _make_attach(resources, owners).attachers
-
-
-def _make_networks(resources: Resources) -> _Networks:
-    settings, store = resources.settings, resources.store
-    locks: KeyedLocks[NetworkId] = KeyedLocks()
-    directories = ConfigurationDirectories(settings.cni_conf_dirs)
-    name_resolver = NetworkNameResolver(store, resources.engine, locks, settings.binding_timeout_s)
-    engine_import = EngineImport(store, resources.engine_in_calls, locks)
-    lists = NetworkLists(
-        store=store,
-        directories=directories,
-        runtime=resources.runtime,
-        name_resolver=name_resolver,
-        engine_import=engine_import,
-        locks=locks,
-        allow_inline=settings.allow_inline,
-    )
-    planner = EndpointPlanner(
-        store=store,
-        lists=lists,
-        version=resources.version,
-        attach=settings.attach,
-        arg_names=settings.cni_arg_names,
-        run_dir=settings.run_dir,
-        boot_id=resources.boot_id,
-    )
-    return _Networks(
-        service=NetworkService(
-            store=store,
-            lists=lists,
-            planner=planner,
-            unused_bridges=UnusedBridges(resources.kernel),
-            global_scope=GlobalScope(resources.engine_in_calls) if settings.scope is Scope.GLOBAL else None,
-            locks=locks,
-        ),
-        planner=planner,
-        ways_out=WaysOut(
-            store,
-            resources.engine,
-            planner,
-            resources.version,
-            Privileges(store, resources.engine, resources.kernel, resources.version),
-        ),
-        lists=lists,
-        directories=directories,
-        name_resolver=name_resolver,
-        engine_import=engine_import,
-    )
-
-
-def _make_attach(resources: Resources, owners: SandboxOwners) -> _Attach:
     store, runtime, kernel = resources.store, resources.runtime, resources.kernel
     run_dir = resources.settings.run_dir
-    sandbox_sync = SandboxSync(store, kernel, resources.locks, Announcer(store, kernel), resources.version)
-    move_detacher = MoveDetacher(runtime, kernel)
-    daemons = DhcpDaemons(kernel)
-    leases = Leases(runtime, daemons)
     places = PlaceFinder(store, kernel, owners, resources.version)
+    move_detacher = MoveDetacher(runtime, kernel)
     move = MoveAttacher(
         store=store, runtime=runtime, kernel=kernel, sandbox_sync=sandbox_sync, detacher=move_detacher, places=places
     )
@@ -371,214 +470,4 @@ def _make_attach(resources: Resources, owners: SandboxOwners) -> _Attach:
         sandbox_sync=sandbox_sync,
         run_dir=run_dir,
     )
-    return _Attach(
-        attachers={AttachMode.MOVE: move, AttachMode.HYBRID: in_sandbox, AttachMode.DIRECT: in_sandbox},
-        sandbox_sync=sandbox_sync,
-        dhcp_daemons=daemons,
-        leases=leases,
-    )
-
-
-def _make_teardown(resources: Resources, attach: _Attach, quiet_s: Callable[[EndpointId], float]) -> _Teardown:
-    """Return the objects of the room; `quiet_s` returns for how long Docker has called about no other endpoint."""
-    store, kernel = resources.store, resources.kernel
-    pending = PendingTeardowns()
-    owners = AddressOwners(store, pending)
-    liveness = Liveness(store, kernel)
-    orphaned_plugins = OrphanedPlugins(resources.running_dir)
-    queue = TeardownQueue(
-        store=store,
-        teardown=Teardown(
-            store=store,
-            attachers=attach.attachers,
-            owners=owners,
-            pending=pending,
-            liveness=liveness,
-            orphaned_plugins=orphaned_plugins,
-        ),
-        pending=pending,
-        locks=resources.locks,
-        slots=TeardownSlots(resources.limits.executions),
-        quiet_s=quiet_s,
-    )
-    return _Teardown(
-        queue=queue,
-        owners=owners,
-        liveness=liveness,
-        orphaned_plugins=orphaned_plugins,
-    )
-
-
-def _make_ipam(resources: Resources, networks: _Networks, teardown: _Teardown) -> _Ipam:
-    settings, store = resources.settings, resources.store
-    plugins = PluginRuns(resources.runtime, resources.kernel, settings.run_dir)
-    releases = Releases(store, plugins, teardown.queue, KeyedLocks())
-    service = IpamService(
-        store=store,
-        sections=Sections(networks.directories),
-        runtime=resources.runtime,
-        plugins=plugins,
-        releases=releases,
-    )
-    unclaimed = UnclaimedAddresses(
-        store=store,
-        engine=resources.engine,
-        kernel=resources.kernel,
-        releases=releases,
-        driver=settings.driver_name,
-        grace_s=settings.reconcile_grace_s,
-        settled_s=settings.plugin_timeout_s,
-    )
-    return _Ipam(service=service, releases=releases, unclaimed=unclaimed)
-
-
-def _make_recovery(
-    resources: Resources, networks: _Networks, attach: _Attach, teardown: _Teardown, ipam: _Ipam
-) -> _Recovery:
-    settings, store, kernel = resources.settings, resources.store, resources.kernel
-    search = LeftoverSearch(store, kernel, settings.run_dir)
-    lost_records = LostRecords(kernel=kernel, run_dir=settings.run_dir, boot_id=resources.boot_id)
-    rebuild_endpoint = RebuildEndpoint(
-        store=store,
-        planner=networks.planner,
-        engine=resources.engine,
-        locks=resources.locks,
-        lost_records=lost_records,
-    )
-    remove_leftovers = RemoveLeftovers(
-        store=store,
-        lists=networks.lists,
-        kernel=kernel,
-        teardowns=teardown.queue,
-        locks=resources.locks,
-        run_dir=settings.run_dir,
-        lost_records=lost_records,
-    )
-    engine = TrustedEngine(
-        store=store,
-        engine=resources.engine,
-        engine_import=networks.engine_import,
-        version=resources.version,
-        driver=settings.driver_name,
-    )
-    return _Recovery(
-        unfinished=UnfinishedTeardowns(
-            store=store,
-            teardowns=teardown.queue,
-            orphaned_plugins=teardown.orphaned_plugins,
-            liveness=teardown.liveness,
-            journal=resources.journal,
-            boot_id=resources.boot_id,
-            limit_s=settings.recovery_timeout_s,
-            boot_limit_s=settings.boot_recovery_timeout_s,
-        ),
-        reconciler=Reconciler(
-            engine=engine,
-            repair=Repair(
-                comparison=Comparison(store, engine, teardown.liveness, networks.lists, search),
-                liveness=teardown.liveness,
-                networks=networks.service,
-                teardowns=teardown.queue,
-                rebuild_endpoint=rebuild_endpoint,
-                remove_leftovers=remove_leftovers,
-                grace_s=settings.reconcile_grace_s,
-            ),
-            unclaimed_addresses=ipam.unclaimed,
-            ways_out=networks.ways_out,
-            interval_s=settings.reconcile_interval_s,
-        ),
-        lease_keeper=LeaseKeeper(store, attach.dhcp_daemons, attach.leases, resources.locks),
-        dead=DeadEndpoints(store, teardown.liveness, teardown.queue),
-    )
-
-
-def _make_endpoints(
-    resources: Resources, networks: _Networks, attach: _Attach, teardown: _Teardown, recovery: _Recovery
-) -> _Endpoints:
-    store, kernel, locks = resources.store, resources.kernel, resources.locks
-    port_publisher = PortPublisher(store, resources.runtime, HostPorts(), PortClaims())
-    unpublished = Unpublished(store, resources.engine_in_calls, kernel)
-    joined = JoinedEndpoints(
-        store=store,
-        port_publisher=port_publisher,
-        unpublished=unpublished,
-        sandbox_sync=attach.sandbox_sync,
-        files=ContainerFiles(store, kernel, resources.version),
-        teardowns=teardown.queue,
-        dead=recovery.dead,
-        locks=locks,
-        liveness=teardown.liveness,
-    )
-    service = EndpointService(
-        store=store,
-        planner=networks.planner,
-        attempts=Attempts(store, recovery.dead, locks),
-        attachers=attach.attachers,
-        owners=teardown.owners,
-        teardowns=teardown.queue,
-        joined=joined,
-        ways_out=networks.ways_out,
-        locks=locks,
-    )
-    return _Endpoints(
-        service=service,
-        joined=joined,
-        port_publisher=port_publisher,
-        unpublished=unpublished,
-    )
-
-
-def _make_methods(resources: Resources, networks: _Networks, endpoints: _Endpoints, ipam: _Ipam) -> tuple[Method, ...]:
-    scope = resources.settings.scope
-    methods = (
-        *network_driver(
-            networks.service,
-            endpoints.service,
-            endpoints.joined,
-            resources.kernel,
-            resources.version,
-            scope=scope,
-        ),
-        *ipam_driver(ipam.service),
-    )
-    readable = ReadableIds(resources.store, resources.engine_in_calls)
-    return tuple(replace(method, readable=readable) for method in methods)
-
-
-def _make_requests(
-    resources: Resources,
-    *,
-    networks: _Networks,
-    teardown: _Teardown,
-    recovery: _Recovery,
-    endpoints: _Endpoints,
-    ipam: _Ipam,
-) -> tuple[Request, ...]:
-    store, kernel, journal = resources.store, resources.kernel, resources.journal
-    addresses = IpamDocuments(store=store, releases=ipam.releases, unclaimed=ipam.unclaimed, kernel=kernel)
-    return admin_requests(
-        store=store,
-        status=Status(
-            store=store,
-            teardowns=teardown.queue,
-            reconcile=recovery.reconciler,
-            unpublished=endpoints.unpublished,
-            dhcp=recovery.lease_keeper,
-            directories=networks.directories,
-            ipam=addresses,
-            running_dir=resources.running_dir,
-        ),
-        endpoints=EndpointDocuments(
-            store=store,
-            kernel=kernel,
-            unpublished=endpoints.unpublished,
-            ways_out=networks.ways_out,
-            teardowns=teardown.queue,
-            journal=journal,
-            directories=networks.directories,
-        ),
-        checks=EndpointChecks(store, resources.runtime, kernel),
-        actions=Actions(teardowns=teardown.queue, reconciler=recovery.reconciler, ipam=addresses),
-        ipam=addresses,
-        journal=journal,
-    )
+    return {AttachMode.MOVE: move, AttachMode.HYBRID: in_sandbox, AttachMode.DIRECT: in_sandbox}

@@ -88,9 +88,9 @@ async def serve(
         _log_missing_rights()
         daemon = assemble(settings, store, plugin_descriptors=descriptors, log_output=output)
         _distrust_if_hidden(daemon)
-        await daemon.endpoints.port_publisher.load()
-        unfinished = await daemon.recovery.unfinished.add()
-        daemon.ipam.releases.add_unfinished()
+        await daemon.port_publisher.load()
+        unfinished = await daemon.unfinished.add()
+        daemon.releases.add_unfinished()
         resume_garbage_collection()  # again: after a reboot there may be thousands of teardowns
         async with (
             daemon.answering_admin(admin),
@@ -104,8 +104,8 @@ async def serve(
             background = [tasks.create_task(supervised(name, work)) for name, work in works]
             if unfinished:
                 log.info("daemon.recovering", endpoints=unfinished)
-                notify(f"EXTEND_TIMEOUT_USEC={round((daemon.recovery.unfinished.wait_s + _START_S) * 1e6)}")
-                recovered = tasks.create_task(supervised("recovery", daemon.recovery.unfinished.wait, again=False))
+                notify(f"EXTEND_TIMEOUT_USEC={round((daemon.unfinished.wait_s + _START_S) * 1e6)}")
+                recovered = tasks.create_task(supervised("recovery", daemon.unfinished.wait, again=False))
                 await _wait_for_either(recovered, tasks.create_task(stop.wait()))
             if not stop.is_set():
                 async with daemon.answering(plugin):
@@ -135,13 +135,13 @@ def _log_state(store: Store) -> None:
 
 def _background(daemon: Daemon) -> Iterator[tuple[str, _Work]]:
     """Yield the background work, which runs until the daemon stops, with its names."""
-    yield "network names", daemon.networks.name_resolver.run
-    yield "teardowns", daemon.teardown.queue.run
-    yield "releases", daemon.ipam.releases.run
-    yield "reconcile", daemon.recovery.reconciler.run
-    yield "DHCP leases", daemon.recovery.lease_keeper.run
-    yield "sandboxes", daemon.attach.sandbox_sync.run
-    yield "requested ports", daemon.endpoints.joined.complete_requests
+    yield "network names", daemon.name_resolver.run
+    yield "teardowns", daemon.teardowns.run
+    yield "releases", daemon.releases.run
+    yield "reconcile", daemon.reconciler.run
+    yield "DHCP leases", daemon.lease_keeper.run
+    yield "sandboxes", daemon.sandbox_sync.run
+    yield "requested ports", daemon.joined.complete_requests
 
 
 def _event_for(*numbers: signal.Signals) -> asyncio.Event:

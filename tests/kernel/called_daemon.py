@@ -54,6 +54,6 @@ def configure(directory: Path, name: str, *plugins: JsonObject, **settings: floa
 async def tearing_down(daemon: Daemon) -> AsyncIterator[None]:
     """Run the daemon's teardowns in the background for the length of the block."""
     async with asyncio.timeout(LIMIT_S), asyncio.TaskGroup() as tasks:
-        background = tasks.create_task(daemon.teardown.queue.run())
+        background = tasks.create_task(daemon.teardowns.run())
         yield
         background.cancel()

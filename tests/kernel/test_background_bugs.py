@@ -38,7 +38,7 @@ async def test_invalid_events_do_not_end_reconcile(store: Store, tmp_path: Path)
     engine = FakeEngine(tmp_path / "engine", events=[b"7\n", b"[]\n"])
     settings = Settings(state_dir=tmp_path / "state", run_dir=tmp_path / "run", docker_host=engine.host)
     async with engine.running(), closing(assemble(settings, store)) as daemon, asyncio.TaskGroup() as tasks:
-        reconcile = tasks.create_task(daemon.recovery.reconciler.run())
+        reconcile = tasks.create_task(daemon.reconciler.run())
         async with asyncio.timeout(30):
             while engine.followed < 3:  # noqa: ASYNC110
                 await asyncio.sleep(0.02)

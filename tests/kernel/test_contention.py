@@ -142,8 +142,8 @@ async def test_a_refusal_while_another_network_hangs(
         await pool.delete(THIRD)
         with pytest.raises(PluginFailed, match="no IP addresses available"):
             await pool.create(SECOND)
-        assert THIRD in pool.daemon.teardown.queue.leaving
-        assert pool.daemon.teardown.queue.all[EndpointId(THIRD)].attempts == 0
+        assert THIRD in pool.daemon.teardowns.leaving
+        assert pool.daemon.teardowns.all[EndpointId(THIRD)].attempts == 0
 
 
 @pytest.mark.usefixtures("few_processes")
@@ -170,4 +170,4 @@ async def test_dead_endpoints_that_are_gone_before_a_slow_undo_ends(
         pool.slow.touch()
         pool.stuck.touch()
         assert await pool.create(SECOND) == f"{ADDRESS}/32"
-        assert THIRD in pool.daemon.teardown.queue.leaving
+        assert THIRD in pool.daemon.teardowns.leaving

@@ -247,7 +247,7 @@ async def test_the_daemon_is_killed_while_a_join_waits(
             await join
         assert store.get_endpoint(SECOND).attachment.mode is AttachMode(WAYS[way][0])
         assert (tmp_path / "run" / "sandboxes" / SECOND).exists() == (way != "direct")
-        await host.daemon.recovery.unfinished.add()
+        await host.daemon.unfinished.add()
         await wait_for(lambda: store.find_endpoint(SECOND) is None)
         assert inhabited.links() == set()
         assert host.executions(SECOND)[-1] == "DEL"
@@ -280,7 +280,7 @@ async def test_the_undo_hangs(store: Store, tmp_path: Path, sandbox: Namespace, 
         await call(host.daemon, "Leave", reference(SECOND))
         await host.delete(SECOND)
         assert time.monotonic() - started < SHORT_S
-        assert SECOND in host.daemon.teardown.queue.leaving
+        assert SECOND in host.daemon.teardowns.leaving
         assert store.get_endpoint(SECOND).phase is Phase.DELETING
         host.stuck.unlink()
         await wait_for(lambda: store.find_endpoint(SECOND) is None)

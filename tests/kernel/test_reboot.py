@@ -51,9 +51,9 @@ async def test_a_nearly_full_pool(store: Store, tmp_path: Path, monkeypatch: pyt
     await create_network(daemon, "pool")
     assert len(await create_all(daemon, 100)) == CONTAINERS
     daemon = await reboot(store, settings)
-    assert await daemon.recovery.unfinished.add() == CONTAINERS
+    assert await daemon.unfinished.add() == CONTAINERS
     async with tearing_down(daemon):
-        await daemon.recovery.unfinished.wait()
+        await daemon.unfinished.wait()
         assert len(await create_all(daemon, 200)) == CONTAINERS
         slow.unlink()
         for record in store.endpoints():

@@ -49,18 +49,18 @@ async def test_a_network_receives_its_docker_name(store: Store, engine: FakeEngi
     record = NetworkRecord(id=NETWORK, configuration="lan", name=None, internal=False, options={"cni.network": "lan"})
     await store.put_network(record)
     async with engine.running():
-        await daemon.recovery.reconciler.once()
+        await daemon.reconciler.once()
     assert [(found.name, found.configuration) for found in store.networks()] == [("blue", "lan")]
 
 
 async def test_rounds_are_counted(engine: FakeEngine, daemon: Daemon) -> None:
     """A round in which the engine answered is counted, even if it had nothing to do."""
-    await daemon.recovery.reconciler.once()
-    assert daemon.recovery.reconciler.rounds == 0
+    await daemon.reconciler.once()
+    assert daemon.reconciler.rounds == 0
     async with engine.running():
         for _ in range(2):
-            await daemon.recovery.reconciler.once()
-    assert daemon.recovery.reconciler.rounds == 2
+            await daemon.reconciler.once()
+    assert daemon.reconciler.rounds == 2
 
 
 async def test_an_unwritten_reservation_while_the_engine_is_down(store: Store, daemon: Daemon, tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ async def test_an_unwritten_reservation_while_the_engine_is_down(store: Store, d
     reservations.mkdir(parents=True)
     for name in ("lock", "10.1.2.3"):
         (reservations / name).touch()
-    await daemon.recovery.reconciler.once()
+    await daemon.reconciler.once()
     assert [file.name for file in reservations.iterdir()] == ["lock"]
 
 
@@ -81,7 +81,7 @@ async def test_a_network_with_unknown_options_is_not_imported(store: Store, engi
     with structlog.testing.capture_logs() as logged:
         async with engine.running():
             for _ in range(3):
-                await daemon.recovery.reconciler.once()
+                await daemon.reconciler.once()
     assert [found.id for found in store.networks()] == [NETWORK]
     events = [line["event"] for line in logged if line["log_level"] == "warning"]
     assert events.count("network.not_imported") == 1
@@ -97,7 +97,7 @@ async def test_a_known_network_with_unknown_options(store: Store, engine: FakeEn
     engine.networks[NETWORK] = {**network(NETWORK), "Options": options}
     with structlog.testing.capture_logs() as logged:
         async with engine.running():
-            await daemon.recovery.reconciler.once()
+            await daemon.reconciler.once()
     assert [(found.name, found.engine) for found in store.networks()] == [("blue", engine.identity)]
     assert "network.not_imported" not in {line["event"] for line in logged}
 
@@ -109,7 +109,7 @@ async def test_a_network_that_only_the_swarm_has_is_not_imported(
     await store.put_engine_identity(engine.identity)
     engine.networks[OTHER] = {**network(OTHER, scope="swarm"), "Options": None, "Containers": None}
     async with engine.running():
-        await daemon.recovery.reconciler.once()
+        await daemon.reconciler.once()
     assert [found.id for found in store.networks()] == [NETWORK]
 
 
@@ -124,8 +124,8 @@ async def test_an_endpoint_that_a_swarm_node_lost_is_deleted(
     shown = network(NETWORK, scope="swarm")
     engine.networks[NETWORK] = shown if has_network else {**shown, "Options": None, "Containers": None}
     async with engine.running():
-        await daemon.recovery.reconciler.once()
-    assert daemon.teardown.queue.all.keys() == {record.id}
+        await daemon.reconciler.once()
+    assert daemon.teardowns.all.keys() == {record.id}
 
 
 async def test_endpoints_of_a_removed_network_are_deleted(store: Store, engine: FakeEngine, daemon: Daemon) -> None:
@@ -135,9 +135,9 @@ async def test_endpoints_of_a_removed_network_are_deleted(store: Store, engine: 
     await put(store, record)
     engine.networks.clear()
     async with engine.running():
-        await daemon.recovery.reconciler.once()
+        await daemon.reconciler.once()
     assert [found.phase for found in store.endpoints()] == [Phase.DELETING]
-    assert daemon.teardown.queue.all.keys() == {record.id}
+    assert daemon.teardowns.all.keys() == {record.id}
 
 
 async def test_an_endpoint_whose_plugin_hangs(
@@ -150,11 +150,11 @@ async def test_an_endpoint_whose_plugin_hangs(
     for record in (hangs, other):
         await put(store, record)
     async with engine.running(), asyncio.timeout(20):
-        async with daemon.teardown.queue.locks.hold(hangs.id):
-            await daemon.recovery.reconciler.once()
-        assert daemon.teardown.queue.all.keys() == {other.id}
-        await daemon.recovery.reconciler.once()
-    assert daemon.teardown.queue.all.keys() == {hangs.id, other.id}
+        async with daemon.teardowns.locks.hold(hangs.id):
+            await daemon.reconciler.once()
+        assert daemon.teardowns.all.keys() == {other.id}
+        await daemon.reconciler.once()
+    assert daemon.teardowns.all.keys() == {hangs.id, other.id}
 
 
 @pytest.mark.parametrize("lists", ["AAAA", "BBBB", None])
@@ -171,7 +171,7 @@ async def test_a_network_that_the_engine_does_not_know(
     with structlog.testing.capture_logs() as logged:
         async with engine.running():
             for _ in range(2):
-                await daemon.recovery.reconciler.once()
+                await daemon.reconciler.once()
     is_foreign = lists == "BBBB"
     assert (store.get_endpoint(record.id).phase is Phase.JOINED) is is_foreign
     assert [one.engine for one in store.networks() if one.id == NETWORK] == [engine.identity]
@@ -199,13 +199,13 @@ async def test_a_network_whose_engine_is_known_by_its_process(
     if is_known:
         await put(store, replace(endpoint(token_hex(32)), caller=ended))
     request = CreateNetwork(network_id=OTHER, options={}, internal=False, ipv4=None, ipv6=False, pools=())
-    await daemon.networks.service.create(request, ended)
+    await daemon.networks.create(request, ended)
     for one in store.endpoints():
         await store.put_endpoint(replace(one, phase=Phase.DELETING))
         await store.remove_endpoint(one.id)
     async with engine.running():
         for _ in range(2):
-            await daemon.recovery.reconciler.once()
+            await daemon.reconciler.once()
     assert [one.id for one in store.networks()] == [NETWORK] + ([] if is_known else [OTHER])
 
 
@@ -220,7 +220,7 @@ async def test_a_new_network_of_another_process(store: Store, engine: FakeEngine
     async with engine.running():
         for _ in range(2):
             with structlog.testing.capture_logs() as logged:
-                await daemon.recovery.reconciler.once()
+                await daemon.reconciler.once()
             warned.append("network.foreign" in {line["event"] for line in logged})
     assert warned == [False, True]
     assert {one.id for one in store.networks()} == {NETWORK, OTHER}
@@ -240,9 +240,9 @@ async def test_an_endpoint_without_a_record(store: Store, engine: FakeEngine, da
     async with engine.running():
         with structlog.testing.capture_logs() as logged:
             for _ in range(2):
-                await daemon.recovery.reconciler.once()
+                await daemon.reconciler.once()
         assert [line["event"] for line in logged].count("endpoint.not_rebuilt") == 1
         assert store.find_endpoint(found) is None
         engine.sandboxes[found] = "/nowhere/netns/1"
-        await daemon.recovery.reconciler.once()
+        await daemon.reconciler.once()
     assert store.get_endpoint(found).sandbox_key == "/nowhere/netns/1"

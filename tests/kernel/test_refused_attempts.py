@@ -89,4 +89,4 @@ async def test_two_ids_that_begin_alike(store: Store, host: Namespace, tmp_path:
         assert host.links() == before
         assert host.altnames(name) == (alternative_name(AttachmentId(FIRST)),)
         await delete_endpoint(daemon, FIRST)
-        await daemon.teardown.queue.wait_tried()
+        await daemon.teardowns.wait_tried()

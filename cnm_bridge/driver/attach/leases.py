@@ -10,7 +10,7 @@ DEL. Here the IPAM plugin `dhcp` is executed alone: the link and its addresses s
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -56,39 +56,6 @@ class DhcpConnection:
         self.writer.close()
 
 
-@dataclass(frozen=True, slots=True)
-class DhcpDaemons:
-    """Finds DHCP daemons by their sockets."""
-
-    kernel: Kernel
-
-    async def connect(self, path: Path) -> DhcpConnection:
-        """Connect to the daemon that listens at a socket. With socket activation it starts now.
-
-        Raises:
-            Refused: None does.
-        """
-        reader, writer = await _connect(path)
-        return DhcpConnection(reader, writer, self._find_process(_listener(writer)))
-
-    async def find(self, path: Path) -> ProcessRecord | None:
-        """Return the daemon that listens at a socket, None if it is not visible.
-
-        Raises:
-            Refused: None does.
-        """
-        connection = await self.connect(path)
-        connection.close()
-        return connection.process
-
-    def _find_process(self, pid: int) -> ProcessRecord | None:
-        try:
-            started = self.kernel.find_start(pid) if pid else None
-        except KernelError:
-            return None
-        return None if started is None else ProcessRecord(pid=pid, started=started)
-
-
 async def find_listener(path: Path) -> int:
     """Return the ID of the process that listens at a daemon's socket, 0 if it is not visible.
 
@@ -123,10 +90,23 @@ def _reason(exc: OSError | TimeoutError) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Leases:
-    """Gets leases again and releases them."""
+    """Finds the daemons that keep leases, gets leases again, and releases them."""
 
     runtime: Runtime
-    daemons: DhcpDaemons
+    kernel: Kernel
+
+    async def connect(self, path: Path) -> DhcpConnection:
+        """Connect to the daemon that listens at a socket. With socket activation it starts now.
+
+        Raises:
+            Refused: None does.
+        """
+        reader, writer = await _connect(path)
+        pid, process = _listener(writer), None
+        with suppress(KernelError):
+            started = self.kernel.find_start(pid) if pid else None
+            process = None if started is None else ProcessRecord(pid=pid, started=started)
+        return DhcpConnection(reader, writer, process)
 
     async def find_daemon(self, endpoint: Endpoint) -> ProcessRecord | None:
         """Return the daemon of an endpoint's list; None if the list has no DHCP, or the daemon is not visible.
@@ -135,7 +115,11 @@ class Leases:
             Refused: The list has DHCP, and no daemon answers.
         """
         plugin = find_dhcp(endpoint.network)
-        return None if plugin is None else await self.daemons.find(daemon_socket(plugin))
+        if plugin is None:
+            return None
+        connection = await self.connect(daemon_socket(plugin))
+        connection.close()
+        return connection.process
 
     async def add(
         self, endpoint: Endpoint, network: NetworkConfigurationList, on_result: Callable[[Result], Awaitable[None]]

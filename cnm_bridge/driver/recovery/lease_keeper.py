@@ -21,7 +21,7 @@ from cni_bridge_state.store import Store
 from cni_invoker import CniError
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.lists.dhcp import find_daemon_socket
-from cnm_bridge.driver.attach.leases import DhcpConnection, DhcpDaemons, Leases
+from cnm_bridge.driver.attach.leases import DhcpConnection, Leases
 from cnm_bridge.system.scheduling import KeyedLocks
 
 log = structlog.get_logger()
@@ -53,7 +53,6 @@ class LeaseKeeper:
     """Watches the daemons of all joined endpoints with DHCP."""
 
     store: Store
-    daemons: DhcpDaemons
     leases: Leases
     locks: KeyedLocks[EndpointId]
     _states: dict[Path, DhcpState] = field(default_factory=dict, init=False)
@@ -98,7 +97,7 @@ class LeaseKeeper:
         has_ended = False
         while True:
             try:
-                connection = await self.daemons.connect(socket)
+                connection = await self.leases.connect(socket)
             except Refused as exc:
                 if state.error is None:
                     log.warning("dhcp.daemon_missing", socket=str(socket), error=str(exc))

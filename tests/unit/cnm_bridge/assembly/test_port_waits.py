@@ -44,8 +44,8 @@ async def test_both_waits_have_one_limit(store: Store, tmp_path: Path, monkeypat
     for record in (RECORD, owner):
         await store.put_found_endpoint(record)
     daemon = assemble(settings, store)
-    await daemon.endpoints.port_publisher.load()
-    daemon.teardown.queue.add(OWNER)  # no worker runs it
+    await daemon.port_publisher.load()
+    daemon.teardowns.add(OWNER)  # no worker runs it
     (program,) = (one for one in daemon.methods if one.name == "NetworkDriver.ProgramExternalConnectivity")
     assert callable(program.answer)
     options: JsonObject = {"com.docker.network.portmap": [{**PORT, "HostPort": 8080, "HostPortEnd": 8080}]}

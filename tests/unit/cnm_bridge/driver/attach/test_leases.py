@@ -8,7 +8,7 @@ from pathlib import Path
 from cni_bridge_spec import JsonObject
 from cni_bridge_state import Phase
 from cni_invoker import Attachment, Limits, NetworkConfigurationList, Runtime
-from cnm_bridge.driver.attach.leases import DhcpDaemons, Leases
+from cnm_bridge.driver.attach.leases import Leases
 from cnm_bridge.system.kernel import Kernel
 from tests.plugins import FakePlugins
 from tests.records import endpoint
@@ -23,7 +23,7 @@ async def test_a_start_does_not_wait_for_silent_servers(tmp_path: Path) -> None:
     plugins.install("dhcp", ADD={"sleep_s": 60})
     plugins.install("macvlan", ADD={"result": {"cniVersion": "1.0.0"}})
     runtime = Runtime([plugins.directory], Limits(executions=1))
-    leases = Leases(runtime, DhcpDaemons(Kernel(reply_limit_s=1.0)))
+    leases = Leases(runtime, Kernel(reply_limit_s=1.0))
     documents: list[JsonObject] = [{"type": "macvlan", "ipam": {"type": "dhcp"}}]
     records = [endpoint(name * 64, Phase.JOINED, plugins=documents) for name in "abc"]
     network = NetworkConfigurationList.from_document(

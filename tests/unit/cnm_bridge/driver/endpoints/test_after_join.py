@@ -47,7 +47,7 @@ async def complete(
     for record in records:
         await put(store, record)
     async with asyncio.TaskGroup() as tasks:
-        task = tasks.create_task(assemble(settings, store).endpoints.joined.complete_requests())
+        task = tasks.create_task(assemble(settings, store).joined.complete_requests())
         for _ in range(10):
             await asyncio.sleep(0.01)
         task.cancel()

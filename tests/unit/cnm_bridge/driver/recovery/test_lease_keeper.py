@@ -14,7 +14,7 @@ import pytest
 from cni_bridge_state import AttachMode, EndpointRecord, Phase
 from cni_bridge_state.store import Store
 from cni_invoker import Runtime
-from cnm_bridge.driver.attach.leases import DhcpDaemons, Leases
+from cnm_bridge.driver.attach.leases import Leases
 from cnm_bridge.driver.recovery import lease_keeper
 from cnm_bridge.driver.recovery.lease_keeper import LeaseKeeper
 from cnm_bridge.system.kernel import Kernel
@@ -53,9 +53,8 @@ def joined(number: int, network: str, socket: Path) -> EndpointRecord:
 async def keeping(store: Store, plugins: FakePlugins) -> AsyncIterator[None]:
     """Keep leases during the block."""
     kernel = Kernel(reply_limit_s=1.0)
-    daemons = DhcpDaemons(kernel)
-    leases = Leases(Runtime([plugins.directory]), daemons)
-    keeper = LeaseKeeper(store=store, daemons=daemons, leases=leases, locks=KeyedLocks())
+    leases = Leases(Runtime([plugins.directory]), kernel)
+    keeper = LeaseKeeper(store=store, leases=leases, locks=KeyedLocks())
     async with asyncio.timeout(HANG_LIMIT_S), asyncio.TaskGroup() as tasks:
         task = tasks.create_task(keeper.run())
         yield
