@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What commands read of the host: its links and routes, and what its programs print."""
+"""What commands read of the host, its links and routes, and what its programs print; files that they write."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
+from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.link_state import IpInterface, IpNetwork
 from cnm_bridge.core.lists.address_ranges import overlap
 from cnm_bridge.system.commands import run_command
@@ -107,3 +110,38 @@ async def read_lines(*command: str) -> tuple[str, ...] | None:
     except OSError:
         return None
     return tuple(done.output.splitlines()) if done.succeeded else None
+
+
+_PRIVATE: Final = 0o600
+
+
+def write_whole(file: Path, content: bytes, *, mode: int = _PRIVATE, replaces: bool = True) -> None:
+    """Write a file at once and as a whole.
+
+    Args:
+        file: The file.
+        content: Its content.
+        mode: Its permissions, whatever the umask is; by default its owner's only.
+        replaces: Whether a file that exists is replaced.
+
+    Raises:
+        Refused: It exists, or cannot be written, e.g. because the disk is full; nothing is left of it, and a former
+            file stays.
+    """
+    unfinished = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        fd = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+        try:
+            with os.fdopen(fd, "wb") as stream:
+                os.fchmod(fd, mode)
+                stream.write(content)
+                stream.flush()
+                os.fsync(fd)
+            if replaces:
+                unfinished.replace(file)
+            else:
+                os.link(unfinished, file)  # a rename would replace a file that was made meanwhile
+        finally:
+            unfinished.unlink(missing_ok=True)
+    except OSError as exc:
+        raise Refused(f"cannot write {file}: {exc.strerror}") from exc

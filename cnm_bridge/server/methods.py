@@ -15,8 +15,7 @@ import structlog
 from cni_bridge_spec import JsonObject, find_object
 from cni_bridge_state import ProcessRecord
 from cnm_bridge.core.errors import KernelError
-from cnm_bridge.core.settings import Scope
-from cnm_bridge.core.wire.ipam_driver import (
+from cnm_bridge.core.ipam.wire import (
     parse_release_address,
     parse_release_pool,
     parse_request_address,
@@ -24,7 +23,8 @@ from cnm_bridge.core.wire.ipam_driver import (
     render_address_reply,
     render_pool_reply,
 )
-from cnm_bridge.core.wire.network_driver import (
+from cnm_bridge.core.settings import Scope
+from cnm_bridge.core.wire import (
     OWN_SPACES,
     parse_create_endpoint,
     parse_create_network,

@@ -24,7 +24,7 @@ from cnm_bridge.assembly import Daemon, assemble
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.naming import host_link_name
 from cnm_bridge.core.planning.plan import Plan
-from cnm_bridge.core.wire.network_driver import CreateEndpoint
+from cnm_bridge.core.wire import CreateEndpoint
 from cnm_bridge.driver.networks.plan_endpoint import EndpointPlanner
 from tests.driver_calls import call, create_endpoint, create_network, delete_endpoint, reference
 from tests.kernel.called_daemon import LIMIT_S, configure, host_local, tearing_down, write_plugin

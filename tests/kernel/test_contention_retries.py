@@ -16,7 +16,7 @@ from cni_bridge_state import AttachmentId, EndpointId, Phase
 from cni_bridge_state.store import Store
 from cni_invoker import PluginFailed
 from cnm_bridge.core.errors import Refused
-from cnm_bridge.core.wire.network_driver import EndpointReference
+from cnm_bridge.core.wire import EndpointReference
 from cnm_bridge.driver.endpoints.attempts import Contention, wait_deadline
 from cnm_bridge.driver.teardown.dead_endpoints import DeadEndpoints
 from cnm_bridge.driver.teardown.liveness import Liveness

@@ -25,7 +25,7 @@ from cnm_bridge.core.options.cni_options import Options
 from cnm_bridge.core.planning.attach_choice import AttachChoice
 from cnm_bridge.core.planning.new_records import planned_record
 from cnm_bridge.core.planning.plan import Plan
-from cnm_bridge.core.wire.network_driver import CreateEndpoint
+from cnm_bridge.core.wire import CreateEndpoint
 from cnm_bridge.driver.attach.attacher import Attachers
 from cnm_bridge.driver.attach.place_finder import SandboxOwner, SandboxOwners
 from cnm_bridge.driver.teardown.address_owners import AddressOwners

@@ -17,7 +17,7 @@ from cni_bridge_state import EndpointId, NetworkId, NetworkRecord, Phase, Proces
 from cni_bridge_state.store import Store
 from cnm_bridge.assembly import Daemon, assemble
 from cnm_bridge.core.settings import Settings
-from cnm_bridge.core.wire.network_driver import CreateNetwork
+from cnm_bridge.core.wire import CreateNetwork
 from tests.kernel.engine import FakeEngine, closing, network
 from tests.records import NETWORK, endpoint, put
 

@@ -24,9 +24,9 @@ from cni_bridge_spec import JsonError, JsonObject, JsonValue, as_object, find_ob
 from cni_bridge_state import AddressPoolRecord, PoolId
 from cni_invoker import NetworkConfigurationList, PluginConfiguration
 from cnm_bridge.core.errors import BadOption, Refused
+from cnm_bridge.core.ipam.wire import RequestPool
 from cnm_bridge.core.lists.address_ranges import RANGED, AddressRange, overlap, ranges_of
 from cnm_bridge.core.lists.changes import ipam_configuration
-from cnm_bridge.core.wire.ipam_driver import RequestPool
 
 SUFFIX: Final = ".ipam"
 

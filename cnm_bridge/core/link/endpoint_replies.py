@@ -41,7 +41,7 @@ from cnm_bridge.core.link_state import (
     Route,
     Snapshot,
 )
-from cnm_bridge.core.wire.network_driver import ChosenInterface, Joined, StaticRoute
+from cnm_bridge.core.wire import ChosenInterface, Joined, StaticRoute
 
 A = TypeVar("A", IPv4Interface, IPv6Interface)
 

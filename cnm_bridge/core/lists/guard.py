@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Guarded networks: their list ends with the plugin `egress`, and a container reaches only what is allowed; pure.
+"""Guarded networks: their options `cni.egress.…`, and their list, which ends with the plugin `egress`; pure.
 
 Which network is guarded, and how, depends on dockerd's resolver (127.0.0.11), which every container can ask:
 
@@ -8,16 +8,101 @@ Which network is guarded, and how, depends on dockerd's resolver (127.0.0.11), w
   Docker, keeps its default route all the same, and resolv.conf names the responder of `egress` as a further server.
 * Older engines do not call the driver in time to edit that file. There, the network is not internal, and the resolver
   must be given the responder as its server (`--dns`), which it then asks from the container's namespace.
+
+The syntax of an entry is the business of the plugin `egress`, which is asked when the network is made.
 """
 
-from collections.abc import Collection, Sequence
-from typing import Final
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, TypeVar
 
 from cni_bridge_spec import JsonObject, JsonValue
 from cni_invoker import NetworkConfigurationList
 from cnm_bridge.core.engine_facts.engine import DNS_BEFORE_START, EngineVersion
 from cnm_bridge.core.errors import BadOption, Refused
 from cnm_bridge.core.lists.changes import with_plugins
+
+ALLOW: Final = "cni.egress.allow"
+_AUDIT: Final = "cni.egress.audit"
+OTHER_NETWORKS: Final = "cni.egress.other-networks"
+_NET_ADMIN: Final = "cni.egress.net-admin"
+EGRESS_OF_NETWORKS: Final = (_AUDIT, OTHER_NETWORKS, _NET_ADMIN)
+"""Those that a container cannot give."""
+EGRESS_OPTIONS: Final = frozenset({ALLOW, *EGRESS_OF_NETWORKS})
+_BOOLEANS: Final[Mapping[str, bool]] = {"true": True, "false": False}
+_SEPARATORS: Final = re.compile(r"[,\s]+")
+_T = TypeVar("_T")
+
+
+class OtherNetworks(StrEnum):
+    """What happens if a container is also on a network that is neither guarded nor internal."""
+
+    REFUSE = "refuse"
+    """The container does not start; a network that is connected later is reported."""
+    ALLOW = "allow"
+    DISCONNECT = "disconnect"
+    """As REFUSE, and the container is taken off a network that is connected later."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EgressOptions:
+    """What a network's options say about what its containers reach.
+
+    Attributes:
+        allow: The entries of the allow-list.
+        audit: Whether everything passes, and what the list does not have is logged.
+        other_networks: What happens if a container is also on a network that is neither guarded nor internal.
+        allows_net_admin: Whether a container may have the capabilities with which it can change the host's network.
+    """
+
+    allow: tuple[str, ...] = ()
+    audit: bool = False
+    other_networks: OtherNetworks = OtherNetworks.REFUSE
+    allows_net_admin: bool = False
+
+    @property
+    def guards(self) -> bool:
+        """Whether the network is guarded because of its options, whatever its list has."""
+        return bool(self.allow) or self.audit
+
+
+def parse_egress(options: Mapping[str, str]) -> EgressOptions:
+    """Parse the options of a network.
+
+    Raises:
+        BadOption: A value is invalid.
+    """
+    return EgressOptions(
+        allow=parse_entries(options),
+        audit=_choose(_AUDIT, options.get(_AUDIT, "false"), _BOOLEANS),
+        other_networks=_choose(
+            OTHER_NETWORKS, options.get(OTHER_NETWORKS, "refuse"), {one.value: one for one in OtherNetworks}
+        ),
+        allows_net_admin=_choose(_NET_ADMIN, options.get(_NET_ADMIN, "refuse"), {"refuse": False, "allow": True}),
+    )
+
+
+def parse_entries(options: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the entries of an allow-list, such as `api.example.com, 10.0.5.7:5432`; none without the option.
+
+    Raises:
+        BadOption: There is no entry in it.
+    """
+    if ALLOW not in options:
+        return ()
+    entries = tuple(filter(None, _SEPARATORS.split(options[ALLOW])))
+    if not entries:
+        raise BadOption(ALLOW, "is empty; give names, addresses or networks, such as api.example.com, or leave it out")
+    return entries
+
+
+def _choose(option: str, text: str, known: Mapping[str, _T]) -> _T:
+    if text not in known:
+        raise BadOption(option, f"{text!r} is neither {' nor '.join(known)}")
+    return known[text]
+
 
 _EGRESS: Final = "egress"
 RESPONDER: Final = "169.254.53.53"

@@ -14,6 +14,14 @@ from cni_invoker.documents.checks import check_argument
 from cni_invoker.errors import BadConfiguration, InvalidParameter
 from cnm_bridge.core.engine_facts.network import EngineNetwork
 from cnm_bridge.core.errors import BadOption, endpoint_option
+from cnm_bridge.core.lists.guard import (
+    ALLOW,
+    EGRESS_OF_NETWORKS,
+    EGRESS_OPTIONS,
+    EgressOptions,
+    parse_egress,
+    parse_entries,
+)
 from cnm_bridge.core.options.docker_options import (
     IFNAME,
     NETWORK_OPTIONS,
@@ -24,14 +32,6 @@ from cnm_bridge.core.options.docker_options import (
     parse_sysctls,
     refuse_docker_option,
     split_unknown,
-)
-from cnm_bridge.core.options.egress_options import (
-    ALLOW,
-    EGRESS_OF_NETWORKS,
-    EGRESS_OPTIONS,
-    EgressOptions,
-    parse_egress,
-    parse_entries,
 )
 from cnm_bridge.core.options.identity_options import (
     IDENTITY_ARGS,

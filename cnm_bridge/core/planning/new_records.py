@@ -26,7 +26,7 @@ from cnm_bridge.core.lists.dhcp import attachment_with_identifier
 from cnm_bridge.core.naming import STAGING_IFNAME, pin_path, staging_path
 from cnm_bridge.core.planning.plan import Plan
 from cnm_bridge.core.planning.ports import ANY_PORT
-from cnm_bridge.core.wire.network_driver import CreateEndpoint
+from cnm_bridge.core.wire import CreateEndpoint
 
 
 def planned_record(

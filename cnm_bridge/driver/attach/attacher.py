@@ -15,7 +15,7 @@ from typing import Protocol
 
 from cni_bridge_state import AttachMode, EndpointRecord
 from cnm_bridge.core.planning.plan import Plan
-from cnm_bridge.core.wire.network_driver import ChosenInterface, Joined
+from cnm_bridge.core.wire import ChosenInterface, Joined
 
 
 class DeleteProgress(Protocol):

@@ -44,7 +44,7 @@ from cnm_bridge.core.planning.addressing import parse_addresses, requested_addre
 from cnm_bridge.core.planning.mac import receives_mac
 from cnm_bridge.core.planning.outcome import refuse_ignored
 from cnm_bridge.core.planning.plan import Plan, with_address_mac
-from cnm_bridge.core.wire.network_driver import ChosenInterface, Joined
+from cnm_bridge.core.wire import ChosenInterface, Joined
 from cnm_bridge.driver.attach.attacher import DeleteProgress
 from cnm_bridge.driver.attach.detachers import SandboxDetacher
 from cnm_bridge.driver.attach.leases import Leases

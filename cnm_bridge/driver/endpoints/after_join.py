@@ -26,7 +26,7 @@ from cni_invoker import CniError, NetworkConfigurationList
 from cnm_bridge.core.engine_facts.container import container_of_cgroup, is_only_network
 from cnm_bridge.core.errors import BridgeError, CannotPublish, EngineUnavailable, KernelError, Refused
 from cnm_bridge.core.planning.ports import cannot_publish, publishing_plugins
-from cnm_bridge.core.wire.network_driver import CreateEndpoint, EndpointReference, ProgramExternalConnectivity
+from cnm_bridge.core.wire import CreateEndpoint, EndpointReference, ProgramExternalConnectivity
 from cnm_bridge.driver.attach.sandbox_sync import SandboxSync
 from cnm_bridge.driver.endpoints.attempts import wait_deadline
 from cnm_bridge.driver.endpoints.container_files import ContainerFiles

@@ -21,7 +21,7 @@ from cni_bridge_state.store import Store
 from cni_invoker import PluginFailed
 from cnm_bridge.core.errors import Refused, endpoint_option
 from cnm_bridge.core.link_state import IpAddress
-from cnm_bridge.core.wire.network_driver import EndpointReference
+from cnm_bridge.core.wire import EndpointReference
 from cnm_bridge.driver.teardown.address_owners import describe_holders
 from cnm_bridge.driver.teardown.dead_endpoints import DeadEndpoints
 from cnm_bridge.driver.teardown.teardown import first_pending_plugin

@@ -31,7 +31,7 @@ from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.planning.addressing import fixed_addresses
 from cnm_bridge.core.planning.plan import Plan, with_attachment
 from cnm_bridge.core.planning.sticky import is_asking, without_request
-from cnm_bridge.core.wire.network_driver import (
+from cnm_bridge.core.wire import (
     ChosenInterface,
     CreateEndpoint,
     EndpointReference,

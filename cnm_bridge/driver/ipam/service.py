@@ -48,8 +48,8 @@ from cnm_bridge.core.ipam.sections import (
     render_pool_id,
     section_name,
 )
+from cnm_bridge.core.ipam.wire import GivenPool, ReleaseAddress, RequestAddress, RequestPool
 from cnm_bridge.core.lists.address_ranges import overlap
-from cnm_bridge.core.wire.ipam_driver import GivenPool, ReleaseAddress, RequestAddress, RequestPool
 from cnm_bridge.driver.ipam.plugin_runs import PluginRuns
 from cnm_bridge.driver.ipam.releases import Releases
 from cnm_bridge.driver.ipam.sections import Sections

@@ -21,7 +21,7 @@ from cnm_bridge.core.planning.attach_choice import STATIC, AttachRequest, choose
 from cnm_bridge.core.planning.new_records import planned_record
 from cnm_bridge.core.planning.plan import Plan, PlanRequest, plan_attachment
 from cnm_bridge.core.settings import AttachOption
-from cnm_bridge.core.wire.network_driver import CreateEndpoint
+from cnm_bridge.core.wire import CreateEndpoint
 from cnm_bridge.driver.networks.lists import NetworkLists
 from cnm_bridge.system.kernel import is_ipv6_on
 from cnm_bridge.system.known_version import KnownVersion

@@ -21,7 +21,7 @@ from cnm_bridge.core.lists.plugins import bridges, forwarding_links
 from cnm_bridge.core.options.cni_options import Options, different_options, origin_of, parse_options
 from cnm_bridge.core.options.docker_options import refuse_unread
 from cnm_bridge.core.planning.plan import plan_attachment
-from cnm_bridge.core.wire.network_driver import CreateNetwork, NetworkReference
+from cnm_bridge.core.wire import CreateNetwork, NetworkReference
 from cnm_bridge.driver.networks.lists import NetworkLists
 from cnm_bridge.driver.networks.plan_endpoint import EndpointPlanner, plan_request
 from cnm_bridge.system.engine import Engine

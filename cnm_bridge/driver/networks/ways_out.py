@@ -23,9 +23,8 @@ from cnm_bridge.core.endpoint import Endpoint
 from cnm_bridge.core.engine_facts.container import EngineContainer
 from cnm_bridge.core.engine_facts.network import EngineNetwork
 from cnm_bridge.core.errors import BridgeError, EngineSilent, EngineUnavailable, Refused
-from cnm_bridge.core.lists.guard import is_guarded
+from cnm_bridge.core.lists.guard import EgressOptions, OtherNetworks, is_guarded
 from cnm_bridge.core.options.cni_options import parse_options
-from cnm_bridge.core.options.egress_options import EgressOptions, OtherNetworks
 from cnm_bridge.driver.networks.plan_endpoint import EndpointPlanner
 from cnm_bridge.driver.networks.privileges import Privileges
 from cnm_bridge.system.engine import Engine

@@ -17,7 +17,7 @@ from cni_invoker import NetworkConfigurationList
 from cni_invoker.advanced import needs_rules
 from cnm_bridge.core.errors import AddressClaimed
 from cnm_bridge.core.link_state import IpAddress
-from cnm_bridge.core.wire.network_driver import EndpointReference
+from cnm_bridge.core.wire import EndpointReference
 from cnm_bridge.driver.teardown.pending import PendingTeardowns
 
 

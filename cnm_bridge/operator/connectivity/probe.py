@@ -7,19 +7,70 @@ import socket
 import subprocess
 import time
 import urllib.request
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
-from ipaddress import IPv4Address, IPv6Address, ip_address
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from itertools import islice
 from pathlib import Path
 from typing import Final
 
 from cnm_bridge.core.lists.guard import RESPONDER
-from cnm_bridge.operator.connectivity.guarded import REFUSED, Guard, parse_lookup
+from cnm_bridge.core.planning.ports import place_of
 from cnm_bridge.operator.connectivity.pair import MARK, PORT, Pair
 from cnm_bridge.system.commands import CompletedCommand
+
+REFUSED: Final = IPv4Address("192.0.2.1")
+"""An address that nothing has (RFC 5737)."""
+_ENTRY: Final = re.compile(r"(?!host:)(?P<host>[\w.-]+)(?::(?P<port>\d+)(?:/tcp)?)?")
+_WEB: Final = 443
+_NETWORK: Final = re.compile(r"(?P<network>[\d.]+(?:/\d+)?)(?::(?:\*|(?P<first>\d+)(?:-(?P<last>\d+))?))?(?:/tcp)?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guard:
+    """How a network is guarded.
+
+    Attributes:
+        entries: Its allow-list.
+        name_server: The value of `--dns` that its containers need; None if they need none.
+        is_audited: Whether everything passes.
+    """
+
+    entries: Sequence[str]
+    name_server: str | None = None
+    is_audited: bool = False
+
+    def refuses(self, address: IPv4Address, port: int) -> bool:
+        """Return whether no network of the allow-list has an address with a port of TCP."""
+        return not self.is_audited and not any(_has(entry, address, port) for entry in self.entries)
+
+    def destinations(self) -> Iterator[tuple[str, int]]:
+        """Yield names and IPv4 addresses of the allow-list, each with a port of TCP."""
+        for entry in self.entries:
+            found = _ENTRY.fullmatch(entry)
+            if found is not None:
+                yield found["host"], int(found["port"] or _WEB)
+
+
+def _has(entry: str, address: IPv4Address, port: int) -> bool:
+    found = _NETWORK.fullmatch(entry)
+    try:
+        if found is None or address not in ip_network(found["network"], strict=False):
+            return False
+    except ValueError:  # it is a name, such as 1.2.3
+        return False
+    first = found["first"]
+    return first is None or int(first) <= port <= int(found["last"] or first)
+
+
+def parse_lookup(output: str) -> tuple[IPv4Address | IPv6Address, ...]:
+    """Return the addresses in the output of `nslookup`, without that of the server."""
+    _, _, answer = output.partition("Name:")
+    found = re.findall(r"^Address(?: \d+)?:\s+([0-9a-fA-F.:]+)", answer, re.MULTILINE)
+    return tuple(map(ip_address, found))
+
 
 _ROUTES: Final = Path("/proc/net/route")
 _LIMIT_S: Final = 5
@@ -219,7 +270,7 @@ def _reach_port(pair: Pair, gateways: tuple[Address, ...], no_ports: str) -> Ste
     reasons = []
     for target in targets:
         try:
-            request = urllib.request.urlopen(url(target, pair.host_port), timeout=_LIMIT_S)  # noqa: S310 - http, ours
+            request = urllib.request.urlopen(f"http://{place_of(target, pair.host_port)}/", timeout=_LIMIT_S)
             with request as answer:
                 if answer.read().decode("utf-8", "replace").strip() == MARK:
                     return _passed("port", f"host port {pair.host_port} by {target}")
@@ -297,9 +348,3 @@ def parse_mtu(output: str) -> int | None:
     """Return the smallest MTU that `ip link` shows, without that of `lo`; None if there is none."""
     found = re.findall(r"^\d+: (?!lo:)[^:]+: .* mtu (\d+)", output, re.MULTILINE)
     return min(map(int, found), default=None)
-
-
-def url(address: Address | str, port: int) -> str:
-    """Return the address of a web server."""
-    host = f"[{address}]" if ":" in str(address) else str(address)
-    return f"http://{host}:{port}/"

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What is known about a host. Pure.
+"""What is known about a host, and what is wrong with it, with the command that fixes it. Pure.
 
 None stands for a fact that could not be read, and has no consequences.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 from typing import Final
@@ -227,3 +228,50 @@ class Facts:
     links: Mapping[str, HostLink] = field(default_factory=dict)
     endpoints: Sequence[JoinedEndpoint] = ()
     guard: GuardFacts | None = None
+
+
+class Severity(StrEnum):
+    """How much a finding matters."""
+
+    ERROR = "error"
+    """Containers do not work, or not all of them."""
+    WARNING = "warning"
+    """They work now, and may not work later or in other circumstances."""
+    NOTE = "note"
+    """Something that an operator should know; it does not count as a fault."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One finding.
+
+    Attributes:
+        severity: How much it matters.
+        code: What kind of finding it is, the same in all versions, e.g. `forward-dropped`.
+        subject: What it is about, e.g. `network blue`.
+        text: What is wrong, and what follows from it.
+        fix: The command that fixes it, as it is typed into a root shell; "" if no command does.
+        advice: What else helps, in words: what has to be changed by hand, or another way; "" if there is nothing else.
+    """
+
+    severity: Severity
+    code: str
+    subject: str
+    text: str
+    fix: str = ""
+    advice: str = ""
+
+
+def error(code: str, subject: str, text: str, *, fix: str = "", advice: str = "") -> Finding:
+    """Return a finding that keeps containers, or some of them, from working."""
+    return Finding(severity=Severity.ERROR, code=code, subject=subject, text=text, fix=fix, advice=advice)
+
+
+def warning(code: str, subject: str, text: str, *, fix: str = "", advice: str = "") -> Finding:
+    """Return a finding that may do so later, or in other circumstances."""
+    return Finding(severity=Severity.WARNING, code=code, subject=subject, text=text, fix=fix, advice=advice)
+
+
+def note(code: str, subject: str, text: str, *, fix: str = "", advice: str = "") -> Finding:
+    """Return a finding that is no fault."""
+    return Finding(severity=Severity.NOTE, code=code, subject=subject, text=text, fix=fix, advice=advice)

@@ -11,8 +11,7 @@ from cni_bridge_spec import JsonError, JsonObject, as_object, find_object, find_
 from cni_invoker import NetworkConfigurationList
 from cnm_bridge.core.lists.address_ranges import find_ranges
 from cnm_bridge.core.lists.plugins import bridges, forwarding_links, has_plugin, packet_filters
-from cnm_bridge.operator.doctor.facts import ConfiguredNetwork, Facts, FirewallFacts
-from cnm_bridge.operator.doctor.finding import Finding, error, warning
+from cnm_bridge.operator.doctor.facts import ConfiguredNetwork, Facts, Finding, FirewallFacts, error, warning
 from cnm_bridge.operator.doctor.iptables_rules import FilterTable, Packet
 from cnm_bridge.operator.host import read_lines
 

@@ -30,8 +30,8 @@ from cnm_bridge.operator.doctor.installation import (
     gather_space,
     gather_units,
 )
-from cnm_bridge.operator.doctor.kernel import gather_kernel
 from cnm_bridge.operator.doctor.networks import find_sections, gather_networks
+from cnm_bridge.operator.doctor.platform import gather_kernel
 from cnm_bridge.operator.host import HostLink, HostRoute, read_links, read_routes
 from cnm_bridge.system.engine import Engine
 from cnm_bridge.system.kernel import KernelView

@@ -14,8 +14,7 @@ from typing import Final
 from cni_bridge_spec import JsonError, JsonObject, as_object, get_int, get_objects, get_str, get_strings
 from cni_invoker import NetworkConfigurationList
 from cnm_bridge.core.lists.guard import is_guard, is_guarded
-from cnm_bridge.operator.doctor.facts import Facts, GuardFacts
-from cnm_bridge.operator.doctor.finding import Finding, error, warning
+from cnm_bridge.operator.doctor.facts import Facts, Finding, GuardFacts, error, warning
 from cnm_bridge.operator.egress import EgressFailed, ask_egress
 
 _START: Final = "systemctl enable --now cni-egress"

@@ -15,9 +15,12 @@ from cnm_bridge.operator.doctor.facts import (
     SERVICE,
     SOCKET,
     Facts,
+    Finding,
     PathFacts,
+    Severity,
+    error,
+    warning,
 )
-from cnm_bridge.operator.doctor.finding import Finding, Severity, error, warning
 from cnm_bridge.operator.host import read_lines
 
 _UNITS: Final = (SERVICE, SOCKET, DOCKER)

@@ -11,8 +11,7 @@ from cni_bridge_spec import JsonError, JsonObject, find_int, find_str
 from cnm_bridge.core.link_state import IpInterface
 from cnm_bridge.core.lists.address_ranges import find_ranges
 from cnm_bridge.core.lists.plugins import bridge_of, find_missing_links, forwarding_links
-from cnm_bridge.operator.doctor.facts import ConfiguredNetwork, Facts
-from cnm_bridge.operator.doctor.finding import Finding, Severity, error
+from cnm_bridge.operator.doctor.facts import ConfiguredNetwork, Facts, Finding, Severity, error
 
 _IPV4: Final = 4
 _DEFAULT_MTU: Final = 1500

@@ -38,8 +38,7 @@ from cnm_bridge.driver.attach.leases import find_listener
 from cnm_bridge.driver.ipam.sections import Sections, read_section, section_files
 from cnm_bridge.driver.recovery.artifacts import find_reservations
 from cnm_bridge.operator.doctor.endpoints import find_stale
-from cnm_bridge.operator.doctor.facts import ConfiguredNetwork, Facts
-from cnm_bridge.operator.doctor.finding import Finding, Severity, error, note, warning
+from cnm_bridge.operator.doctor.facts import ConfiguredNetwork, Facts, Finding, Severity, error, note, warning
 
 _PACKAGE: Final = "containernetworking-plugins"
 _NEARLY_FULL: Final = 0.9

@@ -9,16 +9,14 @@ from typing import Final, Self
 from cni_bridge_spec import JsonObject
 from cni_invoker.cli.echo import printable
 from cnm_bridge.core.lists.address_ranges import find_ranges
-from cnm_bridge.operator.doctor.engine import check_engine
-from cnm_bridge.operator.doctor.facts import ConfiguredNetwork, Facts
-from cnm_bridge.operator.doctor.finding import Finding, Severity
+from cnm_bridge.operator.doctor.facts import ConfiguredNetwork, Facts, Finding, Severity
 from cnm_bridge.operator.doctor.firewall import check_firewall
 from cnm_bridge.operator.doctor.guarded import check_guarded
 from cnm_bridge.operator.doctor.installation import check_installation
 from cnm_bridge.operator.doctor.iptables_rules import FilterTable
-from cnm_bridge.operator.doctor.kernel import check_kernel
 from cnm_bridge.operator.doctor.links import check_links
 from cnm_bridge.operator.doctor.networks import check_networks
+from cnm_bridge.operator.doctor.platform import check_engine, check_kernel
 
 _CHECKS: Final = (
     check_kernel,

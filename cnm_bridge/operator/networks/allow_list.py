@@ -12,13 +12,12 @@ from cni_invoker import ConfigurationDirectories
 from cni_invoker.errors import ConfigurationNotFound
 from cnm_bridge.core.engine_facts.network import EngineNetwork
 from cnm_bridge.core.errors import Refused
-from cnm_bridge.core.lists.guard import is_guard, is_guarded
+from cnm_bridge.core.lists.guard import is_guard, is_guarded, parse_egress
 from cnm_bridge.core.options.cni_options import CONFIGURATION, INLINE
-from cnm_bridge.core.options.egress_options import parse_egress
 from cnm_bridge.core.settings import Settings
+from cnm_bridge.operator.host import write_whole
 from cnm_bridge.operator.networks.creation import ENGINE_LIMIT_S
 from cnm_bridge.operator.networks.list_document import render_list
-from cnm_bridge.operator.whole_file import write_whole
 from cnm_bridge.system.engine import Engine
 
 __all__ = ["AllowList", "find_allow_list"]

@@ -28,14 +28,13 @@ from cnm_bridge.core.lists.guard import RESPONDER
 from cnm_bridge.core.options.cni_options import CONFIGURATION, parse_options
 from cnm_bridge.core.settings import AttachOption, Settings
 from cnm_bridge.driver.attach.leases import find_listener
-from cnm_bridge.operator.host import read_links, read_routes
+from cnm_bridge.operator.host import read_links, read_routes, write_whole
 from cnm_bridge.operator.networks.collisions import PREDEFINED, HostFacts, find_collisions
 from cnm_bridge.operator.networks.list_document import (
     make_list,
     render_list,
 )
 from cnm_bridge.operator.networks.wanted import WantedNetwork, whole_range
-from cnm_bridge.operator.whole_file import write_whole
 from cnm_bridge.system.engine import Engine
 from cnm_bridge.system.kernel import KernelView
 

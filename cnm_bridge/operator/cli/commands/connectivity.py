@@ -25,9 +25,8 @@ from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError, start
 from cnm_bridge.operator.cli.command import Command, ExitStatus
 from cnm_bridge.operator.cli.daemon_settings import finds_settings
 from cnm_bridge.operator.cli.output import fold, terminal_width, with_json
-from cnm_bridge.operator.connectivity.guarded import Guard
 from cnm_bridge.operator.connectivity.pair import DockerCommand, Pair
-from cnm_bridge.operator.connectivity.probe import LOOK_AT, Outcome, Step, run_steps
+from cnm_bridge.operator.connectivity.probe import LOOK_AT, Guard, Outcome, Step, run_steps
 
 _ENDS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Ctrl-C, a stop by a service manager, a terminal that is closed."""

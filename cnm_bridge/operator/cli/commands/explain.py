@@ -28,10 +28,10 @@ from cnm_bridge.core.engine_facts.network import EngineNetwork
 from cnm_bridge.core.errors import EngineUnavailable, Refused, UnknownName
 from cnm_bridge.core.lists.changes import with_reservation
 from cnm_bridge.core.lists.dhcp import attachment_with_identifier
+from cnm_bridge.core.lists.guard import ALLOW
 from cnm_bridge.core.naming import pin_path, staging_path
 from cnm_bridge.core.options.cni_options import Options, merge_options, parse_options, with_spelling
 from cnm_bridge.core.options.docker_options import split_unknown
-from cnm_bridge.core.options.egress_options import ALLOW
 from cnm_bridge.core.planning.explanation import Explanation
 from cnm_bridge.core.planning.plan import PlanRequest, plan_attachment
 from cnm_bridge.core.settings import AttachOption, Settings

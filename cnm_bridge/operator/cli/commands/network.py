@@ -12,8 +12,8 @@ import click
 from cni_bridge_spec import JsonObject
 from cni_invoker import CniError
 from cnm_bridge.core.errors import KernelError, Refused
+from cnm_bridge.core.lists.guard import OTHER_NETWORKS, OtherNetworks
 from cnm_bridge.core.options.cni_options import CONFIGURATION
-from cnm_bridge.core.options.egress_options import OTHER_NETWORKS, OtherNetworks
 from cnm_bridge.core.options.quantities import BANDWIDTH_OPTIONS
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError, start_command

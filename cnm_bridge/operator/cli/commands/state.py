@@ -22,7 +22,7 @@ from cnm_bridge.operator.cli.command import Command, CommandGroup, ExitStatus, d
 from cnm_bridge.operator.cli.options import ADMIN_SOCKET, RUN_DIR, STATE_DIR, with_settings
 from cnm_bridge.operator.cli.output import count
 from cnm_bridge.operator.cli.setting import FILE
-from cnm_bridge.operator.whole_file import write_whole
+from cnm_bridge.operator.host import write_whole
 
 _STDIO = Path("-")
 _KINDS: Final = {

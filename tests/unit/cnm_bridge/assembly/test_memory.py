@@ -10,7 +10,7 @@ from cni_bridge_state.store import Store
 from cnm_bridge.assembly import assemble
 from cnm_bridge.core.errors import CannotPublish
 from cnm_bridge.core.settings import Settings
-from cnm_bridge.core.wire.network_driver import ProgramExternalConnectivity
+from cnm_bridge.core.wire import ProgramExternalConnectivity
 from tests.records import endpoint
 
 

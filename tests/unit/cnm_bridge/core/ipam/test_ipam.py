@@ -23,7 +23,7 @@ from cnm_bridge.core.ipam.sections import (
     section_name,
     section_of_list,
 )
-from cnm_bridge.core.wire.ipam_driver import RequestPool
+from cnm_bridge.core.ipam.wire import RequestPool
 
 RANGES: JsonObject = {
     "type": "host-local",

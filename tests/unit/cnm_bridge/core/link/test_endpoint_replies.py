@@ -16,7 +16,7 @@ from cnm_bridge.core.link.endpoint_replies import (
     given_addresses,
 )
 from cnm_bridge.core.link_state import Address, LinkState, Route
-from cnm_bridge.core.wire.network_driver import Joined, StaticRoute, render_joined
+from cnm_bridge.core.wire import Joined, StaticRoute, render_joined
 from tests.unit.cnm_bridge.core.snapshots import (
     BRIDGE,
     BRIDGE_IPV6,

@@ -21,7 +21,7 @@ from cnm_bridge.core.link.expected_link import (
 )
 from cnm_bridge.core.link_state import SCOPE_LINK, Snapshot, Sysctl
 from cnm_bridge.core.lists.changes import with_reservation
-from cnm_bridge.core.wire.network_driver import ChosenInterface
+from cnm_bridge.core.wire import ChosenInterface
 from tests.unit.cnm_bridge.core.snapshots import address, route
 
 MAC = "02:00:00:00:00:01"

@@ -14,7 +14,7 @@ from cnm_bridge.core.options.cni_options import Options
 from cnm_bridge.core.planning.attach_choice import AttachChoice
 from cnm_bridge.core.planning.new_records import planned_record, rebuilt_record
 from cnm_bridge.core.planning.plan import Plan
-from cnm_bridge.core.wire.network_driver import CreateEndpoint
+from cnm_bridge.core.wire import CreateEndpoint
 
 ENDPOINT = EndpointId("e" * 64)
 NETWORK = NetworkId("a" * 64)

@@ -22,7 +22,7 @@ from cnm_bridge.core.options.cni_options import parse_options
 from cnm_bridge.core.planning.new_records import planned_record
 from cnm_bridge.core.planning.plan import Plan, PlanRequest, plan_attachment, with_attachment
 from cnm_bridge.core.planning.sticky import is_asking, without_request
-from cnm_bridge.core.wire.network_driver import CreateEndpoint
+from cnm_bridge.core.wire import CreateEndpoint
 
 MAC = "02:00:00:00:00:09"
 LAST = MemoryRecord(id=MemoryId("blue/web"), addresses=("10.1.2.3",), mac=MAC, used_at=1)

@@ -14,7 +14,7 @@ from cni_bridge_state.store import Store
 from cnm_bridge.assembly import assemble
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.settings import Settings
-from cnm_bridge.core.wire.network_driver import ProgramExternalConnectivity
+from cnm_bridge.core.wire import ProgramExternalConnectivity
 from cnm_bridge.driver.endpoints.after_join import JoinedEndpoints
 from tests.records import endpoint, put
 from tests.unit.cnm_bridge.core.planning.port_requests import request

@@ -17,7 +17,7 @@ from cni_bridge_state import EndpointId, NetworkId, Phase, RequestedInterface
 from cni_bridge_state.store import Store
 from cni_invoker import NetworkConfigurationList
 from cnm_bridge.core.errors import CannotPublish
-from cnm_bridge.core.wire.network_driver import CreateEndpoint, ProgramExternalConnectivity
+from cnm_bridge.core.wire import CreateEndpoint, ProgramExternalConnectivity
 from cnm_bridge.driver.endpoints.after_join import Unpublished
 from cnm_bridge.system.engine import Engine
 from cnm_bridge.system.kernel import Kernel

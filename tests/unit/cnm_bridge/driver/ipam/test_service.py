@@ -19,7 +19,7 @@ from cni_bridge_state.store import Store
 from cni_invoker import CniError, ConfigurationDirectories, PluginFailed, Result, Runtime
 from cni_invoker.documents.versions import Verb
 from cni_invoker.errors import PluginTimeout
-from cnm_bridge.core.wire.ipam_driver import ReleaseAddress, RequestAddress
+from cnm_bridge.core.ipam.wire import ReleaseAddress, RequestAddress
 from cnm_bridge.driver.ipam import service as requests
 from cnm_bridge.driver.ipam.plugin_runs import PluginRuns
 from cnm_bridge.driver.ipam.releases import Releases

@@ -12,7 +12,7 @@ from cni_bridge_spec import JsonObject
 from cni_bridge_state import NetworkId, PoolRecord
 from cni_invoker import NetworkConfigurationList
 from cnm_bridge.core.errors import Refused
-from cnm_bridge.core.wire.network_driver import CreateNetwork
+from cnm_bridge.core.wire import CreateNetwork
 from cnm_bridge.driver.networks.service import GlobalScope
 from cnm_bridge.system.engine import Engine
 from tests.answering_engine import answering

@@ -27,7 +27,7 @@ from cni_bridge_state import (
 )
 from cni_bridge_state.store import Store
 from cni_invoker import NetworkConfigurationList
-from cnm_bridge.core.wire.network_driver import EndpointReference
+from cnm_bridge.core.wire import EndpointReference
 from cnm_bridge.driver.teardown.address_owners import AddressOwners, describe_holders
 from cnm_bridge.driver.teardown.pending import PendingTeardowns
 from tests.records import NETWORK, endpoint, put

@@ -12,7 +12,7 @@ import pytest
 from cnm_bridge.operator.cli.commands.events import event_line
 from cnm_bridge.operator.cli.commands.inspect import show_inspected
 from cnm_bridge.operator.cli.output import Shown, Table, render
-from cnm_bridge.operator.doctor.finding import Finding, Severity
+from cnm_bridge.operator.doctor.facts import Finding, Severity
 from cnm_bridge.operator.doctor.report import Report
 from tests.unit.cnm_bridge.operator.cli.commands.test_inspect import document
 from tests.unit.cnm_bridge.operator.cli.test_terminal import printed

@@ -4,7 +4,7 @@
 
 from ipaddress import ip_address
 
-from cnm_bridge.operator.connectivity.probe import parse_addresses, parse_gateways, parse_mtu, url
+from cnm_bridge.operator.connectivity.probe import parse_addresses, parse_gateways, parse_mtu
 
 LINKS = """1: lo: <LOOPBACK,UP,LOWER_UP> mtu 65536 qdisc noqueue qlen 1000
     link/loopback 00:00:00:00:00:00 brd 00:00:00:00:00:00
@@ -30,9 +30,3 @@ def test_gateways() -> None:
     routes = ("default via 10.22.0.1 dev eth0 \n10.22.0.0/16 dev eth0\n", "default via fd22::1 dev eth0 metric 1\n")
     assert parse_gateways(routes) == (ip_address("10.22.0.1"), ip_address("fd22::1"))
     assert parse_gateways(("default dev eth0 scope link\n",)) == ()
-
-
-def test_urls() -> None:
-    """An IPv6 address is in brackets."""
-    assert url(ip_address("fd22::2"), 80) == "http://[fd22::2]:80/"
-    assert url("10.1.1.1", 80) == "http://10.1.1.1:80/"

@@ -13,11 +13,11 @@ from cnm_bridge.operator.doctor.facts import (
     DockerNetwork,
     EngineFacts,
     Facts,
+    Finding,
     FirewallFacts,
     InstallationFacts,
     KernelFacts,
 )
-from cnm_bridge.operator.doctor.finding import Finding
 from cnm_bridge.operator.doctor.report import Report
 
 __all__ = ["BRIDGE", "FIREWALL", "HEALTHY", "codes", "configured", "only", "with_network"]

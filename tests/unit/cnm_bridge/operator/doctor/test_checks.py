@@ -15,8 +15,8 @@ from cnm_bridge.operator.doctor.facts import (
     FirewallFacts,
     InstallationFacts,
     PathFacts,
+    Severity,
 )
-from cnm_bridge.operator.doctor.finding import Severity
 from cnm_bridge.operator.doctor.report import Report
 from cnm_bridge.operator.host import HostLink
 from tests.unit.cnm_bridge.operator.doctor.host import BRIDGE, FIREWALL, HEALTHY, codes, only, with_network

@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from cni_bridge_spec import JsonObject, JsonValue
-from cnm_bridge.operator.doctor.facts import Facts, GuardFacts, JoinedEndpoint
-from cnm_bridge.operator.doctor.finding import Finding, Severity
+from cnm_bridge.operator.doctor.facts import Facts, Finding, GuardFacts, JoinedEndpoint, Severity
 from cnm_bridge.operator.doctor.guarded import check_guarded
 from tests.unit.cnm_bridge.operator.doctor.host import BRIDGE, HEALTHY, configured
 

@@ -12,8 +12,8 @@ from cni_bridge_spec import JsonObject
 from cnm_bridge.operator.doctor.facts import (
     DockerNetwork,
     Facts,
+    Severity,
 )
-from cnm_bridge.operator.doctor.finding import Severity
 from cnm_bridge.operator.doctor.report import Report
 from cnm_bridge.operator.host import HostLink, HostRoute
 from tests.unit.cnm_bridge.operator.doctor.host import BRIDGE, FIREWALL, HEALTHY, codes, configured, only

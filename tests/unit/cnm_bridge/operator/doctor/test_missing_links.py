@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from cni_bridge_spec import JsonObject
-from cnm_bridge.operator.doctor.facts import DockerNetwork, JoinedEndpoint
-from cnm_bridge.operator.doctor.finding import Severity
+from cnm_bridge.operator.doctor.facts import DockerNetwork, JoinedEndpoint, Severity
 from cnm_bridge.operator.host import HostLink
 from tests.unit.cnm_bridge.operator.doctor.host import HEALTHY, codes, configured, only
 

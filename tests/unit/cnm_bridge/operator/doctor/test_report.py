@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from cnm_bridge.operator.doctor.finding import Finding, Severity
+from cnm_bridge.operator.doctor.facts import Finding, Severity
 from cnm_bridge.operator.doctor.report import Report
 from tests.unit.cnm_bridge.operator.doctor.host import HEALTHY
 

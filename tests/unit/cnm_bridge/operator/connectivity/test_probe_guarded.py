@@ -6,7 +6,7 @@ from ipaddress import ip_address
 
 import pytest
 
-from cnm_bridge.operator.connectivity.guarded import REFUSED, Guard, parse_lookup
+from cnm_bridge.operator.connectivity.probe import REFUSED, Guard, parse_lookup
 
 
 def test_destinations() -> None:

@@ -5,8 +5,8 @@
 import pytest
 
 from cnm_bridge.core.errors import BadOption
+from cnm_bridge.core.lists.guard import EgressOptions, OtherNetworks
 from cnm_bridge.core.options.cni_options import parse_options
-from cnm_bridge.core.options.egress_options import EgressOptions, OtherNetworks
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ import pytest
 from cni_bridge_spec import JsonObject, JsonValue, load_validator
 from cni_bridge_state import PoolRecord, PortRequest, RequestedInterface
 from cnm_bridge.core.errors import BadRequest
-from cnm_bridge.core.wire.network_driver import (
+from cnm_bridge.core.wire import (
     ChosenInterface,
     Joined,
     StaticRoute,

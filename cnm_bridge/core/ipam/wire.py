@@ -23,7 +23,7 @@ from typing import Final
 from cni_bridge_spec import JsonObject, find_object, find_str, get_bool, get_str
 from cni_bridge_state import PoolId
 from cnm_bridge.core.errors import BadRequest, Refused
-from cnm_bridge.core.wire.network_driver import GLOBAL_SPACE
+from cnm_bridge.core.wire import GLOBAL_SPACE
 
 _GATEWAY: Final = "com.docker.network.gateway"
 _TYPE: Final = "RequestAddressType"
