@@ -24,7 +24,7 @@ from cni_invoker.documents.versions import (
 )
 from cni_invoker.errors import BadResult, CniError, NoCommonVersion, PluginFailed, PluginTimeout, VerbUnsupported
 from cni_invoker.execution.executor import Executor
-from cni_invoker.locks import Slots
+from cni_invoker.waiting import Slots
 
 _KNOWS_NO_VERSION: Final = "unknown CNI_COMMAND: VERSION"
 """The complete message of a plugin of version 0.1.0, which did not have that verb."""

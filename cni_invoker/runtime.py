@@ -31,9 +31,8 @@ from cni_invoker.execution.first_iptables_use import FirstIptablesUse
 from cni_invoker.execution.in_process import Answer
 from cni_invoker.execution.limits import Limits
 from cni_invoker.execution.running_plugins import RunningPlugins
-from cni_invoker.locks import TaskLocks
 from cni_invoker.negotiation import Negotiation, choose_version, has_gc, require_check
-from cni_invoker.waiting import run_in_thread
+from cni_invoker.waiting import TaskLocks, run_in_thread
 
 _LARGE_BYTES: Final = 64 << 10
 """A larger result is parsed in a thread, because that takes tens of milliseconds."""

@@ -29,8 +29,7 @@ from cnm_bridge.driver.endpoints.attempts import Attempts
 from cnm_bridge.driver.endpoints.container_files import ContainerFiles
 from cnm_bridge.driver.endpoints.port_publisher import PortPublisher
 from cnm_bridge.driver.endpoints.service import EndpointService
-from cnm_bridge.driver.ipam.plugin_runs import PluginRuns
-from cnm_bridge.driver.ipam.releases import Releases
+from cnm_bridge.driver.ipam.releases import PluginRuns, Releases
 from cnm_bridge.driver.ipam.sections import Sections
 from cnm_bridge.driver.ipam.service import IpamService
 from cnm_bridge.driver.ipam.unclaimed_addresses import UnclaimedAddresses

@@ -21,8 +21,8 @@ from cni_invoker.documents.attachment import Attachment
 from cni_invoker.documents.jsontypes import find_object, render_json
 from cni_invoker.documents.lists import PluginConfiguration
 from cni_invoker.documents.results import Result
-from cni_invoker.locks import Slots, take_file_lock
 from cni_invoker.messages import log_event
+from cni_invoker.waiting import Slots, take_file_lock
 
 DEFAULT_LOCK_DIR: Final = Path("/run/cni-invoker")
 """Shared by all runtimes of a host. Like the chains, it does not survive a reboot."""

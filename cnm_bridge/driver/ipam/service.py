@@ -50,8 +50,7 @@ from cnm_bridge.core.ipam.sections import (
 )
 from cnm_bridge.core.ipam.wire import GivenPool, ReleaseAddress, RequestAddress, RequestPool
 from cnm_bridge.core.lists.address_ranges import overlap
-from cnm_bridge.driver.ipam.plugin_runs import PluginRuns
-from cnm_bridge.driver.ipam.releases import Releases
+from cnm_bridge.driver.ipam.releases import PluginRuns, Releases
 from cnm_bridge.driver.ipam.sections import Sections
 from cnm_bridge.driver.teardown.address_owners import describe_address, describe_holders
 from cnm_bridge.system.scheduling import KeyedLocks

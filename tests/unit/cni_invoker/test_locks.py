@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager
 import pytest
 
 from cni_invoker.errors import NetworkBusy
-from cni_invoker.locks import TaskLocks
+from cni_invoker.waiting import TaskLocks
 
 
 class Locks:

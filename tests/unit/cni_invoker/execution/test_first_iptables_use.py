@@ -15,7 +15,7 @@ import pytest
 from cni_bridge_spec import JsonObject, JsonValue
 from cni_invoker import Attachment, NetworkConfigurationList, PluginConfiguration, Result
 from cni_invoker.execution.first_iptables_use import FirstIptablesUse
-from cni_invoker.locks import take_file_lock
+from cni_invoker.waiting import take_file_lock
 
 HANG_LIMIT_S = 30.0
 """Ends a test that hangs. It measures nothing."""

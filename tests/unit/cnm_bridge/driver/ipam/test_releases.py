@@ -11,8 +11,7 @@ import pytest
 from cni_bridge_state import AddressId, AddressPhase, AddressRecord, AddressUse, PoolId, ReservationRecord
 from cni_bridge_state.store import Store
 from cnm_bridge.core.errors import KernelError
-from cnm_bridge.driver.ipam.plugin_runs import PluginRuns
-from cnm_bridge.driver.ipam.releases import Releases
+from cnm_bridge.driver.ipam.releases import PluginRuns, Releases
 from cnm_bridge.driver.teardown.queue import TeardownQueue
 from cnm_bridge.system.scheduling import KeyedLocks
 

@@ -21,8 +21,7 @@ from cni_invoker.documents.versions import Verb
 from cni_invoker.errors import PluginTimeout
 from cnm_bridge.core.ipam.wire import ReleaseAddress, RequestAddress
 from cnm_bridge.driver.ipam import service as requests
-from cnm_bridge.driver.ipam.plugin_runs import PluginRuns
-from cnm_bridge.driver.ipam.releases import Releases
+from cnm_bridge.driver.ipam.releases import PluginRuns, Releases
 from cnm_bridge.driver.ipam.sections import Sections
 from cnm_bridge.driver.ipam.service import IpamService, RepeatedRequests
 from cnm_bridge.driver.teardown.queue import TeardownQueue
