@@ -23,19 +23,6 @@ DOCKER: Final = "docker.service"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KernelFacts:
-    """The kernel.
-
-    Attributes:
-        release: As `uname -r`.
-        sysctls: Values by name, e.g. `net.ipv4.ip_forward`; without those that the kernel does not have.
-    """
-
-    release: str
-    sysctls: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class FirewallFacts:
     """The packet filter.
 
@@ -202,7 +189,8 @@ class Facts:
     """All that is known about a host.
 
     Attributes:
-        kernel: The kernel.
+        kernel: The kernel's release, as `uname -r`.
+        sysctls: Values by name, e.g. `net.ipv4.ip_forward`; without those that the kernel does not have.
         firewall: The packet filter.
         engine: The Docker engine.
         networks: The networks that have a configuration.
@@ -216,7 +204,8 @@ class Facts:
         installation: The installation of the daemon.
     """
 
-    kernel: KernelFacts
+    kernel: str
+    sysctls: Mapping[str, str]
     firewall: FirewallFacts
     engine: EngineFacts
     networks: Sequence[ConfiguredNetwork]

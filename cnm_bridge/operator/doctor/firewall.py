@@ -138,7 +138,7 @@ def _check_bridged(facts: Facts, configured: ConfiguredNetwork) -> Iterator[Find
     for subnet in dict.fromkeys(one.subnet for one in find_ranges(configured.network)) if stretched else ():
         command, bridge = _FAMILIES[subnet.version], stretched[0]
         lines = facts.firewall.rules if subnet.version == _IPV4 else facts.firewall.rules_ipv6
-        if lines is None or facts.kernel.sysctls.get(f"net.bridge.bridge-nf-call-{command}") != "1":
+        if lines is None or facts.sysctls.get(f"net.bridge.bridge-nf-call-{command}") != "1":
             continue
         table = FilterTable(lines)
         dropping = table.find_drop(Packet(source=subnet, destination=subnet, enters=bridge, leaves=bridge))

@@ -3,24 +3,24 @@
 """Reads all facts."""
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from cni_bridge_spec import JsonObject
+from cni_bridge_spec import JsonObject, find_str, get_objects, get_str, get_strings
 from cni_invoker import ConfigurationDirectories
 from cnm_bridge.core.engine_facts.container import EngineContainer
 from cnm_bridge.core.engine_facts.network import EngineNetwork
 from cnm_bridge.core.errors import EngineUnavailable, KernelError
 from cnm_bridge.core.options.cni_options import list_name
 from cnm_bridge.core.settings import Settings
-from cnm_bridge.operator.doctor.endpoints import DaemonEndpoints
 from cnm_bridge.operator.doctor.facts import (
     DockerNetwork,
     EngineFacts,
     Facts,
     InstallationFacts,
+    JoinedEndpoint,
 )
 from cnm_bridge.operator.doctor.firewall import gather_firewall
 from cnm_bridge.operator.doctor.guarded import gather_guard
@@ -31,12 +31,13 @@ from cnm_bridge.operator.doctor.installation import (
     gather_units,
 )
 from cnm_bridge.operator.doctor.networks import find_sections, gather_networks
-from cnm_bridge.operator.doctor.platform import gather_kernel
+from cnm_bridge.operator.doctor.platform import read_sysctls
 from cnm_bridge.operator.host import HostLink, HostRoute, read_links, read_routes
 from cnm_bridge.system.engine import Engine
 from cnm_bridge.system.kernel import KernelView
 
 _ENGINE_LIMIT_S: Final = 10.0
+_SHORT: Final = 12
 
 
 async def gather(
@@ -56,23 +57,23 @@ async def gather(
     index = directories.index()
     lists = tuple(index.find(name) for name in index.names)
     engine, containers = await _gather_engine(settings, index.names)
-    endpoints = None if held is None else DaemonEndpoints.from_json(held, containers)
     section_lists, broken_sections = find_sections(directories)
     kernel = KernelView(reply_limit_s=settings.netlink_timeout_s)
-    used = None if endpoints is None else await _find_used(kernel, endpoints)
+    used = None if held is None else await _find_used(kernel, held)
     links: Mapping[str, HostLink] = {}
     routes: Sequence[HostRoute] = ()
     with suppress(KernelError):
         links, routes = await read_links(kernel), await read_routes(kernel)
     return Facts(
-        kernel=gather_kernel(),
+        kernel=os.uname().release,
+        sysctls=read_sysctls(),
         firewall=await gather_firewall(),
         engine=engine,
         networks=await gather_networks(lists, settings, used=used, quick=quick),
         sections=await gather_networks(section_lists, settings, used=used, quick=quick, are_sections=True),
         routes=routes,
         links=links,
-        endpoints=() if endpoints is None else endpoints.joined,
+        endpoints=() if held is None else tuple(_joined(held, containers)),
         guard=await gather_guard(lists),
         conf_dirs=settings.cni_conf_dirs,
         bin_dirs=settings.cni_bin_dirs,
@@ -123,9 +124,26 @@ def _docker_network(network: EngineNetwork, lists: Collection[str]) -> DockerNet
     )
 
 
-async def _find_used(kernel: KernelView, endpoints: DaemonEndpoints) -> frozenset[str] | None:
-    """Return what a reservation is in use by: container IDs and addresses; None if the addresses cannot be read."""
+def _joined(held: JsonObject, containers: Iterable[EngineContainer]) -> Iterator[JoinedEndpoint]:
+    """Yield the endpoints in running containers."""
+    names = {one: container.name for container in containers for one in container.endpoint_ids}
+    for endpoint in get_objects(held, "endpoints"):
+        if get_str(endpoint, "phase") == "joined":
+            yield JoinedEndpoint(
+                container=names.get(get_str(endpoint, "id")) or get_str(endpoint, "id")[:_SHORT],
+                configuration=find_str(endpoint, "configuration") or "",
+                ways_out=get_strings(endpoint, "waysOut"),
+            )
+
+
+async def _find_used(kernel: KernelView, held: JsonObject) -> frozenset[str] | None:
+    """Return what a reservation is in use by: CNI container IDs, of Docker's requested addresses too, and addresses.
+
+    None if the addresses of containers cannot be read.
+    """
+    known = (*get_objects(held, "endpoints"), *get_objects(held, "addresses"))
+    ids = frozenset(find_str(one, "containerId") or get_str(one, "id") for one in known)
     try:
-        return endpoints.container_ids | (await kernel.look_into_sandboxes()).addresses
+        return ids | (await kernel.look_into_sandboxes()).addresses
     except KernelError:
         return None

@@ -3,6 +3,8 @@
 """Whether the configurations are valid, their plugins exist, and their addresses are free."""
 
 import shlex
+import time
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -36,12 +38,13 @@ from cnm_bridge.core.planning.mac import plugins_mac
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.driver.attach.leases import find_listener
 from cnm_bridge.driver.ipam.sections import Sections, read_section, section_files
-from cnm_bridge.driver.recovery.artifacts import find_reservations
-from cnm_bridge.operator.doctor.endpoints import find_stale
+from cnm_bridge.driver.recovery.artifacts import CACHE_DIRECTORIES, PluginArtifact, find_reservations
 from cnm_bridge.operator.doctor.facts import ConfiguredNetwork, Facts, Finding, Severity, error, note, warning
 
 _PACKAGE: Final = "containernetworking-plugins"
 _NEARLY_FULL: Final = 0.9
+_YOUNG_S: Final = 60.0
+"""A younger reservation may belong to an ADD of another runtime, which has not filled its cache yet."""
 
 
 async def gather_networks(
@@ -110,7 +113,7 @@ async def _gather(
         missing=absent,
         warnings=warnings,
         reserved=reserved,
-        stale=() if used is None else find_stale(network, used),
+        stale=() if used is None else _find_stale(network, used),
         dhcp=await _examine_dhcp(network),
     )
 
@@ -133,6 +136,50 @@ def _reserved(network: NetworkConfigurationList) -> tuple[IPv4Address | IPv6Addr
         for one in find_reservations(Path(directory), network.name).owned
         if one.address
     )
+
+
+def _find_stale(network: NetworkConfigurationList, used: frozenset[str]) -> tuple[str, ...]:
+    """Return the files of host-local's reservations on a network whose container neither we nor libcni's cache have.
+
+    Args:
+        network: The network's list.
+        used: The CNI container IDs that the daemon has, read later than the list of Docker's containers, and the
+            addresses that containers have.
+    """
+    try:
+        directories = reservation_directories(network)
+    except JsonError:
+        return ()
+    found = [one for directory in directories for one in find_reservations(Path(directory), network.name).owned]
+    cached = sorted(_list_cache_files())
+    return tuple(
+        one.what
+        for one in found
+        if used.isdisjoint((one.container_id, one.address)) and not _is_cached(one, cached) and _is_old(Path(one.what))
+    )
+
+
+def _list_cache_files() -> frozenset[str]:
+    """Return the names of other runtimes' cache files."""
+    found: set[str] = set()
+    for directory in CACHE_DIRECTORIES:
+        with suppress(OSError):  # the directory may not exist
+            found.update(file.name for file in (directory / "results").iterdir())
+    return frozenset(found)
+
+
+def _is_cached(reservation: PluginArtifact, files: Sequence[str]) -> bool:
+    """Return whether one of some sorted cache files is of a container (libcni `libcni/api.go`, getCacheFilePath)."""
+    prefix = f"{reservation.network}-{reservation.container_id}-"
+    index = bisect_left(files, prefix)
+    return index < len(files) and files[index].startswith(prefix)
+
+
+def _is_old(file: Path) -> bool:
+    try:
+        return file.stat().st_mtime < time.time() - _YOUNG_S
+    except OSError:  # it was removed meanwhile
+        return False
 
 
 def check_networks(facts: Facts) -> Iterator[Finding]:

@@ -2,15 +2,14 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Whether the kernel is new enough, and forwards packets; whether the engine can use a remote network driver."""
 
-import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
 from cnm_bridge.core.lists.address_ranges import find_ranges
 from cnm_bridge.core.lists.plugins import fix_of_setting, forwarding_links
-from cnm_bridge.operator.doctor.facts import Facts, Finding, KernelFacts, error, warning
+from cnm_bridge.operator.doctor.facts import Facts, Finding, error, warning
 
 _SYSCTLS: Final = (
     "net.ipv4.ip_forward",
@@ -25,10 +24,10 @@ _IPV4, _IPV6 = 4, 6
 _VERSION: Final = re.compile(r"v?(\d+)\.(\d+)(?:\.(\d+))?")
 
 
-def gather_kernel() -> KernelFacts:
-    """Return facts about the kernel."""
+def read_sysctls() -> Mapping[str, str]:
+    """Return the host's settings, see `Facts`."""
     values = ((name, _read(Path("/proc/sys", *name.split("."))).strip()) for name in _SYSCTLS)
-    return KernelFacts(release=os.uname().release, sysctls={name: value for name, value in values if value})
+    return {name: value for name, value in values if value}
 
 
 def _read(path: Path) -> str:
@@ -41,20 +40,19 @@ def _read(path: Path) -> str:
 
 def check_kernel(facts: Facts) -> Iterator[Finding]:
     """Find an old kernel, and settings that keep containers from the network."""
-    kernel = facts.kernel
-    found = _VERSION.match(kernel.release)
+    found = _VERSION.match(facts.kernel)
     if found is not None and (int(found[1]), int(found[2])) < _NEEDED:
         yield error(
             "kernel-old",
             "kernel",
-            f"it is {kernel.release}; links have alternative names, which cni-bridge needs, since 5.5",
+            f"it is {facts.kernel}; links have alternative names, which cni-bridge needs, since 5.5",
             advice="install a newer kernel and restart the host",
         )
     yield from _check_sysctls(facts)
 
 
 def _check_sysctls(facts: Facts) -> Iterator[Finding]:
-    sysctls = facts.kernel.sysctls
+    sysctls = facts.sysctls
     forwarded = [one for one in facts.networks if forwarding_links(one.network)]
     # The plugins switch it on with their first ADD. What is found here is another program that switched it off again.
     used = {address.version: one.network.name for one in forwarded for address in one.reserved}

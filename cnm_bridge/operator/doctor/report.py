@@ -97,7 +97,7 @@ class Report:
 
 def _examined(facts: Facts) -> Iterator[tuple[str, str]]:
     engine, firewall = facts.engine, facts.firewall
-    yield "kernel", facts.kernel.release
+    yield "kernel", facts.kernel
     yield "engine", f"{engine.version or 'no answer'} at {engine.address}"
     policy = "not read" if firewall.rules is None else FilterTable(firewall.rules).forward_policy
     yield "firewall", f"{firewall.iptables or 'no iptables'}; policy of FORWARD: {policy}"

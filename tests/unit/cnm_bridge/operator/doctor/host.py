@@ -16,7 +16,6 @@ from cnm_bridge.operator.doctor.facts import (
     Finding,
     FirewallFacts,
     InstallationFacts,
-    KernelFacts,
 )
 from cnm_bridge.operator.doctor.report import Report
 
@@ -48,10 +47,8 @@ def configured(
 
 
 HEALTHY = Facts(
-    kernel=KernelFacts(
-        release="6.1.0-31-amd64",
-        sysctls={"net.ipv4.ip_forward": "1", "net.ipv6.conf.all.forwarding": "1"},
-    ),
+    kernel="6.1.0-31-amd64",
+    sysctls={"net.ipv4.ip_forward": "1", "net.ipv6.conf.all.forwarding": "1"},
     firewall=FirewallFacts(iptables="iptables v1.8.9 (nf_tables)", rules=(":FORWARD DROP [0:0]",), rules_ipv6=()),
     engine=EngineFacts(
         address="unix:///run/docker.sock", version="28.5.2", networks=(DockerNetwork(name="lan", configuration=None),)

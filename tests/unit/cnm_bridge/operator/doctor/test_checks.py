@@ -81,7 +81,7 @@ def stretched(*rules: str, filtered: str = "1") -> Facts:
         facts,
         links={"cni-blue": HostLink(mtu=1500, is_stretched=True)},
         firewall=replace(facts.firewall, rules=(*DOCKER, *rules)),
-        kernel=replace(facts.kernel, sysctls={**facts.kernel.sysctls, "net.bridge.bridge-nf-call-iptables": filtered}),
+        sysctls={**facts.sysctls, "net.bridge.bridge-nf-call-iptables": filtered},
     )
 
 
@@ -103,9 +103,8 @@ def test_a_stretched_bridge_whose_frames_are_dropped() -> None:
 )
 def test_a_setting(name: str, value: str) -> None:
     """The command sets it to the other value."""
-    kernel = replace(HEALTHY.kernel, sysctls={**HEALTHY.kernel.sysctls, name: value})
     used = with_network(BRIDGE, FIREWALL, reserved=("10.22.0.2", "fd22::2"))
-    finding = only(replace(used, kernel=kernel))
+    finding = only(replace(used, sysctls={**HEALTHY.sysctls, name: value}))
     assert finding.subject == f"setting {name}"
     assert finding.fix.startswith(f"sysctl -w {name}=")
     assert f"{name}={value};" not in finding.fix
@@ -183,9 +182,9 @@ CASES: Mapping[str, tuple[Facts, list[str]]] = {
         replace(stretched(), links={"br0": HostLink(mtu=1500, is_stretched=True)}),
         [],
     ),
-    "links have alternative names since 5.5": (host(kernel={"release": "5.4.0-100"}), ["kernel-old"]),
-    "such a kernel": (host(kernel={"release": "5.10.0"}), []),
-    "the plugins switch forwarding on with their first ADD": (host(kernel={"sysctls": NOT_YET}), []),
+    "links have alternative names since 5.5": (replace(HEALTHY, kernel="5.4.0-100"), ["kernel-old"]),
+    "such a kernel": (replace(HEALTHY, kernel="5.10.0"), []),
+    "the plugins switch forwarding on with their first ADD": (replace(HEALTHY, sysctls=NOT_YET), []),
     "an old engine": (host(engine={"version": "19.03.15"}), ["engine-old"]),
     "Debian's": (host(engine={"version": "20.10.24+dfsg1"}), []),
     "before those that crash": (host(engine={"version": "28.5.2"}), []),
