@@ -52,9 +52,8 @@ from cnm_bridge.driver.teardown.liveness import Liveness
 from cnm_bridge.driver.teardown.pending import PendingTeardowns, TeardownSlots
 from cnm_bridge.driver.teardown.queue import TeardownQueue
 from cnm_bridge.driver.teardown.teardown import OrphanedPlugins, Teardown
-from cnm_bridge.server.admin.checks import EndpointChecks
 from cnm_bridge.server.admin.documents import IpamDocuments, Status
-from cnm_bridge.server.admin.endpoints import EndpointDocuments
+from cnm_bridge.server.admin.endpoints import EndpointChecks, EndpointDocuments
 from cnm_bridge.server.admin.http import Request, answering_admin
 from cnm_bridge.server.admin.metrics import Metrics, answering_scrapes
 from cnm_bridge.server.admin.requests import Actions, admin_requests, settings_request

@@ -21,8 +21,8 @@ from cni_bridge_state import AttachMode, EndpointId, EndpointRecord, Phase, Proc
 from cni_bridge_state.store import Store
 from cni_invoker import PluginFailed
 from cnm_bridge.assembly import Daemon, assemble
+from cnm_bridge.core.endpoint import host_link_name
 from cnm_bridge.core.errors import Refused
-from cnm_bridge.core.naming import host_link_name
 from cnm_bridge.core.planning.plan import Plan
 from cnm_bridge.core.wire import CreateEndpoint
 from cnm_bridge.driver.networks.plan_endpoint import EndpointPlanner

@@ -23,8 +23,8 @@ from cni_invoker import NetworkConfigurationList, PluginFailed, Runtime
 from cnm_bridge.core.engine_facts.container import EngineContainer
 from cnm_bridge.core.options.cni_options import Options
 from cnm_bridge.core.planning.attach_choice import AttachChoice
-from cnm_bridge.core.planning.new_records import planned_record
 from cnm_bridge.core.planning.plan import Plan
+from cnm_bridge.core.planning.records import planned_record
 from cnm_bridge.core.wire import CreateEndpoint
 from cnm_bridge.driver.attach.attacher import Attachers
 from cnm_bridge.driver.attach.place_finder import SandboxOwner, SandboxOwners

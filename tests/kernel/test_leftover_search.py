@@ -15,7 +15,7 @@ import pytest
 from cni_bridge_spec import JsonObject
 from cni_bridge_state import AttachmentId
 from cni_bridge_state.store import Store
-from cnm_bridge.core.naming import pin_path
+from cnm_bridge.core.endpoint import pin_path
 from cnm_bridge.driver.networks.lists import NetworkLists
 from cnm_bridge.driver.recovery.leftovers import LeftoverSearch, RemoveLeftovers
 from cnm_bridge.driver.recovery.rebuild_endpoint import LostRecords

@@ -10,8 +10,8 @@ import pytest
 
 from cni_bridge_state import AttachMode, EndpointRecord, Phase, ProcessRecord
 from cni_bridge_state.store import Store
+from cnm_bridge.core.endpoint import alternative_name, host_link_name
 from cnm_bridge.core.errors import KernelError
-from cnm_bridge.core.naming import alternative_name, host_link_name
 from cnm_bridge.driver.teardown.liveness import Liveness
 from cnm_bridge.system.kernel import Kernel
 from tests.kernel.namespace import Namespace

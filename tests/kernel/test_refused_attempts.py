@@ -15,8 +15,8 @@ from cni_bridge_state.store import Store
 from cni_invoker import PluginFailed
 from cni_invoker.errors import BadResult
 from cnm_bridge.assembly import Daemon, assemble
+from cnm_bridge.core.endpoint import alternative_name, host_link_name
 from cnm_bridge.core.errors import NameTaken
-from cnm_bridge.core.naming import alternative_name, host_link_name
 from tests.driver_calls import create_endpoint, create_network, delete_endpoint
 from tests.kernel.called_daemon import configure, host_local, tearing_down, write_plugin
 from tests.kernel.namespace import Namespace

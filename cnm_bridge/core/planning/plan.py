@@ -16,11 +16,11 @@ from cni_bridge_state import AttachmentRecord, AttachMode, MemoryRecord, PoolRec
 from cni_invoker import NetworkConfigurationList
 from cni_invoker.documents.checks import check_arguments
 from cni_invoker.errors import InvalidParameter
+from cnm_bridge.core.endpoint import STAGING_IFNAME
 from cnm_bridge.core.errors import NULL_IPAM, Refused
 from cnm_bridge.core.lists.address_ranges import refuse_other_pools, refuse_outside
 from cnm_bridge.core.lists.dhcp import find_dhcp
 from cnm_bridge.core.lists.guard import with_guard, without_gateway
-from cnm_bridge.core.naming import STAGING_IFNAME
 from cnm_bridge.core.options.cni_options import Options, origin_of
 from cnm_bridge.core.options.quantities import WantedAddress
 from cnm_bridge.core.planning.addressing import (

@@ -24,12 +24,11 @@ import structlog
 from cni_bridge_state import EndpointRecord
 from cni_invoker import CniError, PluginFailed, Runtime
 from cni_invoker.advanced import DeleteHooks
-from cnm_bridge.core.endpoint import Endpoint
+from cnm_bridge.core.endpoint import Endpoint, pin_path, staging_path
 from cnm_bridge.core.errors import KernelError
 from cnm_bridge.core.link.endpoint_replies import given_addresses, with_addresses
 from cnm_bridge.core.link_state import IpInterface
 from cnm_bridge.core.lists.changes import RESERVATION
-from cnm_bridge.core.naming import pin_path, staging_path
 from cnm_bridge.driver.attach.attacher import DeleteProgress
 from cnm_bridge.driver.attach.leases import Leases
 from cnm_bridge.driver.attach.place_finder import PlaceFinder

@@ -29,8 +29,8 @@ from cnm_bridge.core.link.endpoint_replies import choose_interface, describe_joi
 from cnm_bridge.core.link.plan_sandbox import without_ipv6
 from cnm_bridge.core.link_state import Snapshot
 from cnm_bridge.core.lists.plugins import bridge_of, choose_observation, describe_uncarriable, find_missing_links
-from cnm_bridge.core.planning.outcome import refuse_ignored, with_moved_mac, with_sysctls
 from cnm_bridge.core.planning.plan import Plan
+from cnm_bridge.core.planning.records import refuse_ignored, with_moved_mac, with_sysctls
 from cnm_bridge.core.wire import ChosenInterface, Joined
 from cnm_bridge.driver.attach.attacher import DeleteProgress
 from cnm_bridge.driver.attach.detachers import MoveDetacher

@@ -23,7 +23,7 @@ import structlog
 from cni_bridge_state import AttachMode, EndpointRecord, Phase, WrongPhase
 from cni_bridge_state.store import Store
 from cni_invoker import Result, Runtime
-from cnm_bridge.core.endpoint import Endpoint
+from cnm_bridge.core.endpoint import Endpoint, pin_path, staging_path
 from cnm_bridge.core.errors import KernelError, LinkMissing, Refused
 from cnm_bridge.core.link.endpoint_replies import choose_interface, describe_join, given_addresses, with_addresses
 from cnm_bridge.core.link.expected_link import (
@@ -39,11 +39,10 @@ from cnm_bridge.core.link.expected_link import (
 from cnm_bridge.core.link.plan_sandbox import disables_ipv6, without_ipv6
 from cnm_bridge.core.link_state import IpInterface, Snapshot, Sysctl
 from cnm_bridge.core.lists.plugins import keeps_ipv6
-from cnm_bridge.core.naming import pin_path, staging_path
 from cnm_bridge.core.planning.addressing import parse_addresses, requested_addresses
 from cnm_bridge.core.planning.mac import receives_mac
-from cnm_bridge.core.planning.outcome import refuse_ignored
 from cnm_bridge.core.planning.plan import Plan, with_address_mac
+from cnm_bridge.core.planning.records import refuse_ignored
 from cnm_bridge.core.wire import ChosenInterface, Joined
 from cnm_bridge.driver.attach.attacher import DeleteProgress
 from cnm_bridge.driver.attach.detachers import SandboxDetacher

@@ -18,8 +18,8 @@ from cnm_bridge.core.lists.guard import is_guarded, refuse_without_responder
 from cnm_bridge.core.lists.plugins import refuse_without_ipv6
 from cnm_bridge.core.options.cni_options import Options, doubtful_arguments, parse_options, with_spelling
 from cnm_bridge.core.planning.attach_choice import STATIC, AttachRequest, choose_mode, depends_on_static
-from cnm_bridge.core.planning.new_records import planned_record
 from cnm_bridge.core.planning.plan import Plan, PlanRequest, plan_attachment
+from cnm_bridge.core.planning.records import planned_record
 from cnm_bridge.core.settings import AttachOption
 from cnm_bridge.core.wire import CreateEndpoint
 from cnm_bridge.driver.networks.lists import NetworkLists

@@ -19,8 +19,7 @@ from cni_bridge_spec import JsonObject
 from cni_bridge_state import AttachmentId, EndpointId, NetworkId, Phase, StateError
 from cni_bridge_state.store import Store
 from cni_invoker import CniError, NetworkConfigurationList
-from cnm_bridge.core.errors import KernelError, Refused
-from cnm_bridge.core.naming import (
+from cnm_bridge.core.endpoint import (
     alternative_name,
     attachment_of,
     attachments_of_others,
@@ -30,6 +29,7 @@ from cnm_bridge.core.naming import (
     staging_directory,
     staging_path,
 )
+from cnm_bridge.core.errors import KernelError, Refused
 from cnm_bridge.driver.networks.lists import NetworkLists
 from cnm_bridge.driver.recovery.artifacts import (
     PluginArtifact,

@@ -14,12 +14,12 @@ import structlog
 from cni_bridge_state import AttachmentId, EndpointId, EndpointRecord, NetworkId, Phase
 from cni_bridge_state.store import Store
 from cni_invoker import NetworkConfigurationList
+from cnm_bridge.core.endpoint import STAGING_IFNAME, alternative_name, pin_path
 from cnm_bridge.core.engine_facts.network import EngineEndpoint, EngineNetwork
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.link.endpoint_replies import given_addresses
 from cnm_bridge.core.lists.guard import without_gateway
-from cnm_bridge.core.naming import STAGING_IFNAME, alternative_name, pin_path
-from cnm_bridge.core.planning.new_records import rebuilt_record
+from cnm_bridge.core.planning.records import rebuilt_record
 from cnm_bridge.driver.networks.plan_endpoint import EndpointPlanner
 from cnm_bridge.system.engine import Engine
 from cnm_bridge.system.kernel import Kernel

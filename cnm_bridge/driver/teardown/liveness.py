@@ -19,8 +19,8 @@ import structlog
 
 from cni_bridge_state import EndpointId, EndpointRecord, NotJoined, Phase, ProcessRecord
 from cni_bridge_state.store import Store
+from cnm_bridge.core.endpoint import alternative_name, host_link_name
 from cnm_bridge.core.errors import KernelError
-from cnm_bridge.core.naming import alternative_name, host_link_name
 from cnm_bridge.system.kernel import Kernel, Sandboxes
 
 log = structlog.get_logger()

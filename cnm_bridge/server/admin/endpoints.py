@@ -1,26 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The list of endpoints, and everything about one of them; see `spec/admin/endpoints.json` and `endpoint.json`.
+"""The list of endpoints, all about one of them, and whether it is still as its plugins made it; see `spec/admin`.
 
-Names of containers are not in it: only the engine knows them, and the daemon does not ask it for this.
+Nothing is changed. Names of containers are not in it: only the engine knows them, and the daemon does not ask it for
+this. The plugins' own CHECK is run one plugin at a time, so that each failure is reported, and on one endpoint at a
+time, so that the slots for Docker's calls stay free.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+import asyncio
+import shutil
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
 
 from cni_bridge_spec import JsonObject, JsonValue, get_list, get_objects
 from cni_bridge_state import EndpointId, EndpointRecord, Phase
 from cni_bridge_state.store import Store
-from cni_invoker import ConfigurationDirectories
+from cni_invoker import CniError, ConfigurationDirectories, PluginFailed, Runtime
+from cni_invoker.errors import VerbUnsupported
+from cnm_bridge.core.checks import find_missing_reservations, find_missing_rules, plan_checks
 from cnm_bridge.core.endpoint import Endpoint
-from cnm_bridge.core.link.plan_sandbox import plan_sandbox
-from cnm_bridge.core.lists.plugins import host_link
+from cnm_bridge.core.errors import KernelError
+from cnm_bridge.core.link.endpoint_replies import known_addresses
+from cnm_bridge.core.link.plan_sandbox import find_differences, find_missing_addresses, plan_sandbox
+from cnm_bridge.core.link_state import Snapshot
+from cnm_bridge.core.lists.plugins import find_missing_links, host_link
 from cnm_bridge.core.planning.ports import CAPABILITY
 from cnm_bridge.driver.endpoints.after_join import Unpublished
 from cnm_bridge.driver.networks.ways_out import WaysOut
-from cnm_bridge.driver.recovery.artifacts import HostArtifacts
+from cnm_bridge.driver.recovery.artifacts import HostArtifacts, OwnedArtifacts
 from cnm_bridge.driver.teardown.queue import TeardownQueue
 from cnm_bridge.server.admin.documents import describe_endpoint, describe_networks, get_endpoint, with_many
+from cnm_bridge.server.admin.http import AdminError, ErrorKind
 from cnm_bridge.system.journal import Journal
 from cnm_bridge.system.kernel import Kernel
 
@@ -143,3 +155,163 @@ def _sync(endpoint: Endpoint) -> list[JsonValue]:
     if endpoint.snapshot is None or endpoint.record.attachment.mode.in_sandbox:
         return []
     return [*plan_sandbox(endpoint.snapshot, internal=endpoint.record.internal).parts]
+
+
+_LIMIT_S: Final = 20.0
+"""Time limit of the plugins' CHECK; meanwhile the endpoint cannot be torn down."""
+
+_Finding = tuple[str, str]
+"""A difference: what was compared (`link`, `rule`, a plugin's type, …), and a text."""
+
+_KEPT_S: Final = 5.0
+"""How long the host's artifacts are kept for the next endpoint of the same run."""
+
+_REBUILT: Final = "its record was lost and rebuilt, so ports, routes and most of what its plugins made are not checked"
+_NO_SANDBOX: Final = "its sandbox is not known, so its link is not checked"
+
+
+@dataclass(slots=True)
+class EndpointChecks:
+    """Checks endpoints."""
+
+    store: Store
+    runtime: Runtime
+    kernel: Kernel
+    _turn: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1), init=False)
+    _host: HostArtifacts | None = field(default=None, init=False)
+    _end_of_run: asyncio.TimerHandle | None = field(default=None, init=False)
+
+    async def check(self, parameters: Mapping[str, str]) -> JsonObject:
+        """Return the differences of the endpoint with the ID `id`.
+
+        If its record changes meanwhile, they are discarded: a container that leaves differs from what was made.
+
+        With `since`, a time of CLOCK_MONOTONIC in seconds, rules and reservations that were read after it are not read
+        again: those of a whole run are read once.
+
+        Raises:
+            AdminError: There is no such endpoint, or `since` is not a number.
+        """
+        record, since_s = get_endpoint(self.store, parameters), _parse_since(parameters)
+        if record.phase is not Phase.JOINED:
+            return _render(record, (), (f"it is {record.phase.value}, and only joined endpoints are checked",))
+        async with self._turn:
+            endpoint = Endpoint(record)
+            notes: list[str] = []
+            owned = await self._owned(record, since_s)
+            findings = [one async for one in self._findings(endpoint, owned, notes)]
+        if self.store.find_endpoint(record.id) != record:
+            return _render(record, (), ("it has changed during the check",))
+        return _render(record, findings, notes)
+
+    async def _owned(self, record: EndpointRecord, since_s: float) -> OwnedArtifacts:
+        host = self._host
+        if host is None or not host.began_s >= since_s or not host.is_current(record):
+            host = self._host = await HostArtifacts.read(self.store.endpoints())
+        if self._end_of_run is not None:
+            self._end_of_run.cancel()
+        self._end_of_run = asyncio.get_running_loop().call_later(_KEPT_S, self._forget_host)
+        return await host.find(record)
+
+    def _forget_host(self) -> None:
+        self._host = self._end_of_run = None
+
+    async def _findings(self, endpoint: Endpoint, owned: OwnedArtifacts, notes: list[str]) -> AsyncIterator[_Finding]:
+        found = await self._look(endpoint)
+        if endpoint.snapshot is None:
+            notes.append(_REBUILT)
+        async for lack in self._missing_links(endpoint):
+            yield lack
+        if endpoint.sandbox is None:
+            notes.append(_NO_SANDBOX)
+        elif found is None:
+            yield "link", f"it is not in the sandbox {endpoint.sandbox}"
+        else:
+            made = await self._made(endpoint, endpoint.sandbox)
+            for difference in _differences(endpoint, made, found):
+                yield difference
+        for one in _missing(endpoint, owned, notes):
+            yield one
+        if found is not None:
+            async for one in self._plugins(endpoint, found, notes):
+                yield one
+
+    async def _missing_links(self, endpoint: Endpoint) -> AsyncIterator[_Finding]:
+        if not [*find_missing_links(endpoint.network, ())]:
+            return
+        links = await self.kernel.host_links()
+        existing = frozenset(name for link in links for name in (link.state.name, *link.altnames))
+        for name, what in find_missing_links(endpoint.network, existing, in_use=True):
+            yield "host", f"the host has no link {name}, the {what}"
+
+    async def _made(self, endpoint: Endpoint, sandbox: Path) -> Snapshot | None:
+        """Return what the plugins made, as the sandbox allows it; None if that is not known."""
+        try:
+            return None if endpoint.snapshot is None else await self.kernel.as_allowed(sandbox, endpoint.snapshot)
+        except KernelError:
+            return endpoint.snapshot
+
+    async def _look(self, endpoint: Endpoint) -> Snapshot | None:
+        if endpoint.sandbox is None:
+            return None
+        try:
+            return await self.kernel.link_in_sandbox(endpoint.sandbox, endpoint.altname).look()
+        except KernelError:
+            return None
+
+    async def _plugins(self, endpoint: Endpoint, found: Snapshot, notes: list[str]) -> AsyncIterator[_Finding]:
+        """Run the CHECK of each plugin of the list."""
+        if endpoint.network.disable_check:
+            notes.append("the list has disableCheck, so no plugin was asked")
+            return
+        for one in plan_checks(endpoint, found):
+            try:
+                async with asyncio.timeout(_LIMIT_S):
+                    await self.runtime.check(one.network, one.attachment, one.result)
+            except VerbUnsupported as exc:
+                notes.append(f"no plugin was asked: {exc}")
+                return
+            except CniError as exc:
+                if isinstance(exc, PluginFailed) and exc.crash is not None:
+                    notes.append(f"plugin {one.type}: its CHECK crashed ({exc.crash}), so what it made is not checked")
+                else:
+                    yield one.type, str(exc)
+            except TimeoutError:
+                yield one.type, f"CHECK did not end within {_LIMIT_S:g} s"
+
+
+def _parse_since(parameters: Mapping[str, str]) -> float:
+    try:
+        return float(parameters.get("since", "inf"))
+    except ValueError as exc:
+        raise AdminError(ErrorKind.BAD_REQUEST, f"since={parameters['since']} is not a number of seconds") from exc
+
+
+def _differences(endpoint: Endpoint, made: Snapshot | None, found: Snapshot) -> Iterator[_Finding]:
+    """Yield what the link in the sandbox lacks."""
+    if made is None:
+        return find_missing_addresses(known_addresses(endpoint), found)
+    is_moved = not endpoint.record.attachment.mode.in_sandbox
+    return find_differences(made, found, internal=endpoint.record.internal, is_moved=is_moved)
+
+
+def _missing(endpoint: Endpoint, owned: OwnedArtifacts, notes: list[str]) -> Iterator[_Finding]:
+    plugins, addresses = get_objects(endpoint.record.attachment.configuration, "plugins"), known_addresses(endpoint)
+    for one in find_missing_reservations(plugins, addresses, owned.reservations):
+        yield "reservation", f"{one} is missing"
+    if shutil.which("iptables-save") is None:
+        notes.append("rules are not examined, because there is no iptables-save")
+        return
+    # The ports of a rebuilt record are for DEL only.
+    given = {} if endpoint.snapshot is None else endpoint.record.attachment.capability_args
+    for one in find_missing_rules(plugins, addresses, given, owned.rules, owned.entries):
+        yield "rule", f"{one} is missing"
+
+
+def _render(record: EndpointRecord, findings: Iterable[_Finding], notes: Iterable[str]) -> JsonObject:
+    return {
+        "id": record.id,
+        "phase": record.phase.value,
+        "findings": [{"about": about, "what": what} for about, what in findings],
+        "notes": [*notes],
+    }

@@ -15,9 +15,8 @@ from cni_bridge_state.store import Store
 from cnm_bridge.core.settings import Settings, option_name
 from cnm_bridge.driver.recovery.reconciler import Reconciler
 from cnm_bridge.driver.teardown.queue import TeardownQueue
-from cnm_bridge.server.admin.checks import EndpointChecks
 from cnm_bridge.server.admin.documents import IpamDocuments, Status, describe_pending
-from cnm_bridge.server.admin.endpoints import EndpointDocuments
+from cnm_bridge.server.admin.endpoints import EndpointChecks, EndpointDocuments
 from cnm_bridge.server.admin.http import AdminError, ErrorKind, Request
 from cnm_bridge.system.journal import Event, Journal
 

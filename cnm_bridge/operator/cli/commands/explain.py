@@ -24,12 +24,12 @@ from cni_invoker import (
 from cni_invoker.advanced import requests_for_add
 from cni_invoker.cli.echo import echo
 from cni_invoker.errors import ConfigurationNotFound
+from cnm_bridge.core.endpoint import pin_path, staging_path
 from cnm_bridge.core.engine_facts.network import EngineNetwork
 from cnm_bridge.core.errors import EngineUnavailable, Refused, UnknownName
 from cnm_bridge.core.lists.changes import with_reservation
 from cnm_bridge.core.lists.dhcp import attachment_with_identifier
 from cnm_bridge.core.lists.guard import ALLOW
-from cnm_bridge.core.naming import pin_path, staging_path
 from cnm_bridge.core.options.cni_options import Options, merge_options, parse_options, with_spelling
 from cnm_bridge.core.options.docker_options import split_unknown
 from cnm_bridge.core.planning.explanation import Explanation

@@ -18,8 +18,7 @@ from cni_bridge_state import (
     RequestedInterface,
     ReservationInput,
 )
-from cnm_bridge.core.endpoint import Endpoint
-from cnm_bridge.core.naming import staging_path
+from cnm_bridge.core.endpoint import Endpoint, staging_path
 from tests.records import endpoint
 from tests.unit.cnm_bridge.core.snapshots import LINK, snapshot
 

@@ -15,13 +15,13 @@ from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.link_state import MAIN_TABLE, Address, IpInterface, LinkState, Route, Snapshot
 from cnm_bridge.core.options.cni_options import Options, parse_options
 from cnm_bridge.core.planning.attach_choice import AttachChoice
-from cnm_bridge.core.planning.outcome import refuse_ignored
 from cnm_bridge.core.planning.plan import (
     Plan,
     PlanRequest,
     plan_attachment,
     with_address_mac,
 )
+from cnm_bridge.core.planning.records import refuse_ignored
 
 MAC = "02:11:22:33:44:55"
 IN_ARGS = (("IgnoreUnknown", "1"), ("MAC", MAC))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cni_bridge_state import AttachmentId
-from cnm_bridge.core.naming import attachment_of, attachments_of_others, pin_path, staging_path
+from cnm_bridge.core.endpoint import attachment_of, attachments_of_others, pin_path, staging_path
 
 ATTACHMENT = AttachmentId("0123456789abcdef" * 4)
 

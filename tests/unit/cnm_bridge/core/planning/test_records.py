@@ -12,8 +12,8 @@ from cni_bridge_state import AttachMode, EndpointId, NetworkId, Phase, ProcessRe
 from cni_invoker import NetworkConfigurationList
 from cnm_bridge.core.options.cni_options import Options
 from cnm_bridge.core.planning.attach_choice import AttachChoice
-from cnm_bridge.core.planning.new_records import planned_record, rebuilt_record
 from cnm_bridge.core.planning.plan import Plan
+from cnm_bridge.core.planning.records import planned_record, rebuilt_record
 from cnm_bridge.core.wire import CreateEndpoint
 
 ENDPOINT = EndpointId("e" * 64)
