@@ -35,7 +35,7 @@ _SAME: Final = (
     "tests/contract/test_import_names.py",
     "tests/contract/test_schemas.py",
     "tests/unit/test_package_scripts.py",
-    "tests/unit/state/test_damaged_database.py::test_no_damage_prevents_a_start",
+    "tests/unit/state/test_damage.py::test_no_damage_prevents_a_start",
 )
 """Tests beside libcni, of damaged files, documents and scripts: their outcome does not depend on the interpreter."""
 _ENVIRONMENT: Final = {**os.environ, "PYTHONPATH": str(_REPOSITORY)}

@@ -10,9 +10,8 @@ import pytest
 
 import cni_invoker
 from cni_invoker import CachedRuntime, FileCache, Result, Runtime
-from cni_invoker.errors import PluginFailed
 from tests.plugins import FakePlugins
-from tests.unit.cni_invoker.runtime_scene import ATTACHMENT, FAILED, LIMITS, RESULT, THREE
+from tests.unit.cni_invoker.runtime_scene import ATTACHMENT, LIMITS, RESULT
 
 
 @pytest.fixture(name="opened")
@@ -46,11 +45,3 @@ def test_a_result_cannot_be_changed() -> None:
     document["dns"] = {}
     assert result.document == RESULT
     assert result == Result.from_document(RESULT)
-
-
-def test_a_failure_names_network_and_container(opened: CachedRuntime, plugins: FakePlugins) -> None:
-    """A program that logs the error alone can be understood."""
-    plugins.install("second", ADD=FAILED)
-    with pytest.raises(PluginFailed, match="network some-list, container some-container-id") as caught:
-        asyncio.run(opened.add(THREE, ATTACHMENT))
-    assert (caught.value.network, caught.value.container_id) == ("some-list", "some-container-id")

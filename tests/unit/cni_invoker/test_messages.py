@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What the library logs: sentences for people, and facts for programs."""
+"""What the library logs and raises: sentences for people, and facts for programs."""
 
 import ast
 import re
@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 import cni_invoker
+import cni_invoker.errors
+from cni_invoker import PluginFailed
 from cni_invoker.messages import _SENTENCES, log_event
 
 ABOUT = {"plugin", "verb", "container_id", "ifname", "outcome", "duration_ms"}
@@ -41,3 +43,20 @@ def test_a_message_without_a_formatter(caplog: pytest.LogCaptureFixture) -> None
     ]
     assert facts.items() <= record.__dict__.items()
     assert record.__dict__["event"] == "configuration.reserved_keys"
+
+
+def test_the_message_of_a_plugin_error_without_details() -> None:
+    """Without details the message of the plugin is followed by code, exit status and path."""
+    error = PluginFailed(
+        plugin="bridge",
+        verb="DEL",
+        path=Path("/p/bridge"),
+        code=7,
+        msg="no master",
+        exit_status=1,
+        signal=None,
+        duration_s=0.25,
+    )
+    assert str(error) == (
+        'plugin type="bridge" failed (delete): no master (code 7, exit status 1 after 0.250 s, /p/bridge)'
+    )

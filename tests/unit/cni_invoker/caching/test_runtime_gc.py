@@ -173,14 +173,3 @@ async def test_gc_rejects_what_is_no_key(scene: Scene, valid: object) -> None:
             await runtime.gc(BLUE, valid)  # type: ignore[arg-type]
     assert scene.calls == before
     assert len(await scene.runtime.attachments()) == 1
-
-
-async def test_gc_accepts_a_generator(scene: Scene) -> None:
-    """It is iterated once, and its keys are valid for every attachment and plugin."""
-    await add_three(scene)
-    remembered = await scene.runtime.attachments("blue")
-    before = len(scene.calls)
-    await scene.runtime.gc(BLUE, (cached.attachment.key for cached in reversed(remembered)))
-    assert scene.calls[before:] == ["first GC", "second GC"]
-    for command in scene.commands[before:]:
-        assert len(get_objects(command.stdin, "cni.dev/valid-attachments")) == len(remembered)

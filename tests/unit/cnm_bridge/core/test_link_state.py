@@ -1,17 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The snapshot as JSON, as in the documentation and in the schema."""
+"""The snapshot as JSON, as in the documentation and in the schema, and what routers have announced beside it."""
 
 import inspect
 import json
 import re
+from dataclasses import replace
 from ipaddress import ip_address, ip_interface, ip_network
 
 import pytest
 
 from cni_bridge_spec import JsonObject, as_object, load_validator, parse_json, render_json
 from cnm_bridge.core import link_state
-from cnm_bridge.core.link_state import Address, LinkState, Neighbour, Route, Rule, Snapshot, Sysctl
+from cnm_bridge.core.link_state import (
+    Address,
+    LinkState,
+    Neighbour,
+    Route,
+    Rule,
+    Snapshot,
+    Sysctl,
+    find_dynamic,
+    without_announced,
+)
+from tests.unit.cnm_bridge.core.snapshots import address, route
 
 FULL = Snapshot(
     link=LinkState(name="eth0", kind="veth", mac="ee:77:5c:0d:4a:3b", mtu=1500, noarp=False),
@@ -106,3 +118,45 @@ def test_an_invalid_snapshot_is_rejected(key: str, value: str | None) -> None:
     )
     with pytest.raises(ValueError, match=r"mtu is null|metric must be|does not appear to be|has host bits set"):
         Snapshot.from_json(document)
+
+
+ANNOUNCED, LEASED = 0x100, 0
+OF_PLUGIN = address("fd00::3/64")
+OF_ROUTER = address("fdaa::3/64", flags=ANNOUNCED)
+LINK_LOCAL = address("fe80::3/64", scope=253)
+OF_SERVER = address("10.1.2.3/24", flags=LEASED)
+TO_PLUGINS = route("fd00::/64", scope=0, metric=256, protocol=2)
+TO_ROUTERS = replace(TO_PLUGINS, destination=ip_network("fdaa::/64"))
+
+
+def test_the_route_of_an_announced_prefix_is_left_out() -> None:
+    """With and without an address in it."""
+    assert without_announced([TO_PLUGINS, TO_ROUTERS], [OF_PLUGIN, OF_ROUTER]) == (TO_PLUGINS,)
+    assert without_announced([TO_PLUGINS, TO_ROUTERS], [OF_PLUGIN]) == (TO_PLUGINS,)
+
+
+def test_a_prefix_that_is_also_a_plugins_stays() -> None:
+    """The kernel has one route for both."""
+    also = replace(OF_ROUTER, address=ip_interface("fd00::9/64"))
+    assert without_announced([TO_PLUGINS], [OF_PLUGIN, also]) == (TO_PLUGINS,)
+
+
+def test_other_routes_stay() -> None:
+    """Those of plugins, of IPv4, of another table, to a peer, and the link-local one."""
+    to_peer = replace(TO_PLUGINS, destination=ip_network("fd09::9/128"))
+    peer = replace(OF_PLUGIN, address=ip_interface("fd09::3/128"), peer=ip_address("fd09::9"))
+    kept = (
+        replace(TO_ROUTERS, protocol=3),
+        replace(TO_ROUTERS, table=100),
+        replace(TO_ROUTERS, gateway=ip_address("fe80::1")),
+        replace(TO_ROUTERS, destination=ip_network("10.1.2.0/24"), scope=253),
+        replace(TO_ROUTERS, destination=ip_network("fe80::/64")),
+        to_peer,
+    )
+    assert without_announced(kept, [peer, OF_ROUTER]) == kept
+
+
+def test_addresses_with_a_lifetime_are_dynamic() -> None:
+    """Those of routers and of a DHCP client in the container; not the link-local one, which every link has."""
+    found = find_dynamic([OF_SERVER, OF_PLUGIN, OF_ROUTER, replace(LINK_LOCAL, flags=0), LINK_LOCAL])
+    assert found == (OF_SERVER.address, OF_ROUTER.address)

@@ -12,7 +12,7 @@ from cni_bridge_spec import JsonObject
 from cni_bridge_state import AttachMode, PoolRecord, RequestedInterface
 from cni_invoker import NetworkConfigurationList
 from cnm_bridge.core.errors import Refused
-from cnm_bridge.core.link_state import MAIN_TABLE, Address, IpInterface, LinkState, Route, Snapshot
+from cnm_bridge.core.link_state import LinkState, Snapshot
 from cnm_bridge.core.options.cni_options import Options, parse_options
 from cnm_bridge.core.planning.attach_choice import AttachChoice
 from cnm_bridge.core.planning.plan import (
@@ -22,6 +22,7 @@ from cnm_bridge.core.planning.plan import (
     with_address_mac,
 )
 from cnm_bridge.core.planning.records import refuse_ignored
+from tests.unit.cnm_bridge.core.snapshots import address, route
 
 MAC = "02:11:22:33:44:55"
 IN_ARGS = (("IgnoreUnknown", "1"), ("MAC", MAC))
@@ -257,23 +258,11 @@ def test_capability_args_need_a_plugin_that_declares_them() -> None:
 
 def snapshot(*addresses: str, mac: str = MAC, kind: str | None = "veth", prefix_route: bool = True) -> Snapshot:
     """Return what plugins left: a link with these addresses."""
-    interfaces = [IPv6Interface(text) if ":" in text else IPv4Interface(text) for text in addresses]
     return Snapshot(
         link=LinkState(name="eth0", kind=kind, mac=mac, mtu=1500, noarp=False),
-        addresses=tuple(_address(interface) for interface in interfaces),
-        routes=tuple(_route(interface) for interface in interfaces) if prefix_route else (),
+        addresses=tuple(map(address, addresses)),
+        routes=tuple(route(str(ip_interface(text).network), protocol=2) for text in addresses) if prefix_route else (),
     )
-
-
-def _address(interface: IpInterface) -> Address:
-    return Address(address=interface, peer=None, scope=0, flags=0x80)
-
-
-def _route(interface: IpInterface) -> Route:
-    return Route(
-        destination=interface.network, gateway=None, table=MAIN_TABLE, metric=0, type=1, scope=253, protocol=2,
-        source=None, onlink=False, mtu=None, advmss=None,
-    )  # fmt: skip
 
 
 def test_requested_addresses_must_exist() -> None:

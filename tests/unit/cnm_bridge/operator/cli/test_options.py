@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Commands that take all settings of the daemon: their help, and a file that is wrong."""
+"""Commands that take all settings of the daemon: their help, a file that is wrong, and addresses."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from cnm_bridge.core.errors import Refused
 from cnm_bridge.operator.cli.main import main
+from cnm_bridge.operator.cli.setting import check_engine_address
 
 
 @pytest.mark.parametrize(
@@ -56,3 +58,21 @@ def test_a_file_that_is_no_toml(tmp_path: Path) -> None:
     assert done.exit_code == 3
     assert f"warning: {tmp_path}/config.toml: " in done.stderr
     assert f"no daemon answers on {tmp_path}/s" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "address", ["unix:///run/docker.sock", "tcp://[::1]:2375", "http://localhost:2375", "https://h:1"]
+)
+def test_an_engine_address(address: str) -> None:
+    """A Unix socket, or TCP with or without HTTP's scheme."""
+    check_engine_address(address)
+
+
+@pytest.mark.parametrize(
+    "address", ["ftp://10.0.0.1:2375", "ssh://host", "/run/docker.sock", "unix://run/docker.sock", ""]
+)
+def test_an_engine_address_that_is_refused(address: str) -> None:
+    """The text shows the address and names the option."""
+    with pytest.raises(Refused, match="is neither unix:///path nor tcp://host:port; set --docker-host") as refused:
+        check_engine_address(address)
+    assert repr(address) in str(refused.value)

@@ -12,6 +12,7 @@ from cni_bridge_spec import JsonObject
 from cnm_bridge.operator.doctor.facts import (
     EngineFacts,
     Facts,
+    Finding,
     FirewallFacts,
     InstallationFacts,
     PathFacts,
@@ -224,3 +225,19 @@ def test_notes_do_not_count() -> None:
     report = Report.of(replace(host(engine={"networks": ()}), installation=InstallationFacts()))
     assert [finding.severity for finding in report.findings] == [Severity.NOTE]
     assert report.is_good
+
+
+@pytest.mark.parametrize(
+    ("fix", "advice", "lines"),
+    [
+        ("modprobe vrf", "", ["    fix: modprobe vrf"]),
+        ("modprobe vrf", "another kernel", ["    fix: modprobe vrf", "    or: another kernel"]),
+        ("", "install another kernel", ["    do: install another kernel"]),
+    ],
+)
+def test_only_a_command_is_called_a_fix(fix: str, advice: str, lines: list[str]) -> None:
+    """Words after `fix:` would be typed into a shell."""
+    finding = Finding(severity=Severity.ERROR, code="x", subject="vrf", text="missing", fix=fix, advice=advice)
+    report = replace(Report.of(HEALTHY), findings=(finding,))
+    _, found = report.render_text().split("\n\n", 1)
+    assert found.splitlines() == ["ERROR  vrf (x)", "    missing", *lines, "", "1 error"]

@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Kernel queries for many endpoints use few threads, and so few descriptors."""
+"""Kernel queries for many endpoints use few threads, and so few descriptors; one without a thread is an error."""
 
 import asyncio
 import threading
 from collections.abc import Collection, Iterator
 from typing import Final
 
+import pytest
+
+from cni_invoker import waiting
+from cnm_bridge.core.errors import KernelError
 from cnm_bridge.system.kernel import Kernel
 
 FEW: Final = 8
@@ -47,3 +51,14 @@ async def test_concurrent_queries_use_few_threads() -> None:
         for _ in range(MANY):
             tasks.create_task(kernel.gone_sandboxes(paths))
     assert paths.most == FEW
+
+
+async def test_a_process_without_a_free_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Docker receives the reason, not an internal error."""
+
+    def refuse(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(waiting, "start_new_thread", refuse)
+    with pytest.raises(KernelError, match="cannot start a thread: no further thread can be started"):
+        await Kernel(reply_limit_s=5.0).gone_sandboxes([])
