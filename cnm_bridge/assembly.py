@@ -38,12 +38,12 @@ from cnm_bridge.driver.networks.lists import NetworkLists
 from cnm_bridge.driver.networks.plan_endpoint import EndpointPlanner
 from cnm_bridge.driver.networks.privileges import Privileges
 from cnm_bridge.driver.networks.readable_ids import ReadableIds
-from cnm_bridge.driver.networks.service import GlobalScope, NetworkService, UnusedBridges
+from cnm_bridge.driver.networks.service import NetworkService
 from cnm_bridge.driver.networks.ways_out import WaysOut
 from cnm_bridge.driver.recovery.lease_keeper import LeaseKeeper
 from cnm_bridge.driver.recovery.leftovers import LeftoverSearch, RemoveLeftovers
-from cnm_bridge.driver.recovery.rebuild_endpoint import LostRecords, RebuildEndpoint
-from cnm_bridge.driver.recovery.reconciler import Comparison, Reconciler, Repair
+from cnm_bridge.driver.recovery.rebuild_endpoint import RebuildEndpoint
+from cnm_bridge.driver.recovery.reconciler import Reconciler, Repair
 from cnm_bridge.driver.recovery.trusted_engine import TrustedEngine
 from cnm_bridge.driver.recovery.unfinished_teardowns import UnfinishedTeardowns
 from cnm_bridge.driver.teardown.address_owners import AddressOwners
@@ -113,24 +113,6 @@ class Daemon:
     """The resources, the objects that work in the background, and what the daemon answers.
 
     Attributes:
-        networks: Creates and deletes networks.
-        lists: Finds the lists of networks.
-        engine_import: Learns of networks from the engine.
-        name_resolver: Learns the names of networks.
-        ways_out: Closes ways out of guarded networks.
-        leases: The DHCP leases of endpoints.
-        sandbox_sync: Completes sandboxes after libnetwork.
-        liveness: Finds endpoints that no container can use any more.
-        teardowns: The pending teardowns.
-        ipam: Docker's requests of pools and addresses.
-        releases: The pending releases of addresses.
-        unclaimed: Releases the addresses that Docker no longer has.
-        unfinished: The teardowns that the previous run has left.
-        reconciler: Compares and repairs.
-        lease_keeper: Keeps DHCP leases.
-        joined: Publishes ports, for joined endpoints.
-        port_publisher: Knows the owner of each port.
-        calls: Docker's calls under way.
         methods: Docker's calls.
         requests: The operator's requests, at the admin socket.
         metrics: The figures, which are also given at the address for metrics.
@@ -223,8 +205,9 @@ def assemble(
         store=store,
         lists=lists,
         planner=planner,
-        unused_bridges=UnusedBridges(kernel),
-        global_scope=GlobalScope(engine_in_calls) if settings.scope is Scope.GLOBAL else None,
+        kernel=kernel,
+        engine=engine_in_calls,
+        is_global=settings.scope is Scope.GLOBAL,
         locks=network_locks,
     )
     ways_out = WaysOut(store, engine, planner, version, Privileges(store, engine, kernel, version))
@@ -282,17 +265,24 @@ def assemble(
     trusted = TrustedEngine(
         store=store, engine=engine, engine_import=engine_import, version=version, driver=settings.driver_name
     )
-    lost_records = LostRecords(kernel=kernel, run_dir=run_dir, boot_id=boot_id)
-    search = LeftoverSearch(store, kernel, run_dir)
     reconciler = Reconciler(
         engine=trusted,
         repair=Repair(
-            comparison=Comparison(store, trusted, liveness, lists, search),
+            store=store,
+            engine=trusted,
             liveness=liveness,
+            lists=lists,
+            search=LeftoverSearch(store, kernel, run_dir),
             networks=networks,
             teardowns=teardowns,
             rebuild_endpoint=RebuildEndpoint(
-                store=store, planner=planner, engine=engine, locks=locks, lost_records=lost_records
+                store=store,
+                planner=planner,
+                engine=engine,
+                locks=locks,
+                kernel=kernel,
+                run_dir=run_dir,
+                boot_id=boot_id,
             ),
             remove_leftovers=RemoveLeftovers(
                 store=store,
@@ -301,7 +291,7 @@ def assemble(
                 teardowns=teardowns,
                 locks=locks,
                 run_dir=run_dir,
-                lost_records=lost_records,
+                boot_id=boot_id,
             ),
             grace_s=settings.reconcile_grace_s,
         ),

@@ -18,7 +18,6 @@ from cni_bridge_state.store import Store
 from cnm_bridge.core.endpoint import pin_path
 from cnm_bridge.driver.networks.lists import NetworkLists
 from cnm_bridge.driver.recovery.leftovers import LeftoverSearch, RemoveLeftovers
-from cnm_bridge.driver.recovery.rebuild_endpoint import LostRecords
 from cnm_bridge.driver.teardown.queue import TeardownQueue
 from cnm_bridge.system.kernel import Kernel, Sandboxes
 from cnm_bridge.system.kernel.netns import NamespaceId
@@ -92,7 +91,7 @@ async def test_a_sandbox_that_cannot_be_read(store: Store, tmp_path: Path) -> No
         teardowns=cast("TeardownQueue", None),
         locks=KeyedLocks(),
         run_dir=run_dir,
-        lost_records=LostRecords(kernel=kernel, run_dir=run_dir, boot_id=""),
+        boot_id="",
     )
     (leftovers,) = (await search.find([])).values()
     await remove(leftovers)

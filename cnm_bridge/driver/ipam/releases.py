@@ -32,6 +32,8 @@ from cnm_bridge.system.kernel import Kernel
 from cnm_bridge.system.retries import Retries, Retry
 from cnm_bridge.system.scheduling import KeyedLocks
 
+log = structlog.get_logger()
+
 _IFNAME: Final = "eth0"
 """CNI_IFNAME of all reservations: each has a container ID of its own."""
 
@@ -112,8 +114,6 @@ def _attachment(record: AddressRecord, reservation: ReservationRecord) -> Attach
         capability_args=reservation.capability_args,
     )
 
-
-log = structlog.get_logger()
 
 _PATIENCE_S: Final = 10.0
 """How long a call waits for the first attempts."""

@@ -39,86 +39,75 @@ _OF_DOCKER: Final = re.compile(r"docker0|docker_gwbridge|br-[0-9a-f]{12}")
 """Docker's own bridges, which it removes itself."""
 
 
-@dataclass(frozen=True, slots=True)
-class GlobalScope:
-    """What networks of global scope need.
+async def check_global(client: Engine, request: CreateNetwork) -> None:
+    """Refuse a network of global scope that has not exactly one IPv4 pool, or whose host is in no swarm.
 
     A swarm's manager gives such a network its subnet and each container its address; nodes receive both with
     CreateNetwork and CreateEndpoint. An error of AllocateNetwork on the manager is not shown (the network is made all
     the same, and its tasks stay `New`), so all is refused here, where `docker service ps` shows it.
+
+    Raises:
+        Refused: The text says what to change.
     """
-
-    engine: Engine
-
-    async def check(self, request: CreateNetwork) -> None:
-        """Refuse a network that has not exactly one IPv4 pool, or whose host is in no swarm.
-
-        Raises:
-            Refused: The text says what to change.
-        """
-        versions = [pool.subnet.version for pool in request.pools]
-        if request.ipv6 or any(version != _IPV4 for version in versions):
-            raise Refused(
-                "a swarm gives the containers of a network of global scope IPv4 addresses only; make the network "
-                "without --ipv6 and without an IPv6 --subnet"
-            )
-        if len(versions) != 1:
-            raise Refused(
-                f"a network of global scope has one subnet, from which the swarm's manager gives addresses, and not "
-                f"{len(versions) or 'none'}; make it with one --subnet, that of the CNI configuration"
-            )
-        try:
-            async with asyncio.timeout(_PATIENCE_S):
-                engine = await self.engine.describe()
-        except (EngineUnavailable, TimeoutError) as exc:  # a node that boots: Docker has had the network before
-            log.info("engine.swarm_unknown", error=str(exc))
-            return
-        if engine.is_swarm_node is False:
-            raise Refused(
-                "this instance has the scope global: a swarm's manager gives its networks their addresses, and this "
-                "host is in no swarm; run docker swarm init or docker swarm join, or use an instance of local scope"
-            )
-
-    @staticmethod
-    def warn(network: NetworkConfigurationList) -> None:
-        """Log that each node would have the gateway's address, if a list's bridge gets it."""
-        for plugin in network.plugins:
-            if plugin.type == "bridge" and any(plugin.document.get(key) is True for key in _GATEWAYS):
-                log.warning("network.gateway_on_each_node", configuration=network.name)
+    versions = [pool.subnet.version for pool in request.pools]
+    if request.ipv6 or any(version != _IPV4 for version in versions):
+        raise Refused(
+            "a swarm gives the containers of a network of global scope IPv4 addresses only; make the network "
+            "without --ipv6 and without an IPv6 --subnet"
+        )
+    if len(versions) != 1:
+        raise Refused(
+            f"a network of global scope has one subnet, from which the swarm's manager gives addresses, and not "
+            f"{len(versions) or 'none'}; make it with one --subnet, that of the CNI configuration"
+        )
+    try:
+        async with asyncio.timeout(_PATIENCE_S):
+            engine = await client.describe()
+    except (EngineUnavailable, TimeoutError) as exc:  # a node that boots: Docker has had the network before
+        log.info("engine.swarm_unknown", error=str(exc))
+        return
+    if engine.is_swarm_node is False:
+        raise Refused(
+            "this instance has the scope global: a swarm's manager gives its networks their addresses, and this "
+            "host is in no swarm; run docker swarm init or docker swarm join, or use an instance of local scope"
+        )
 
 
-@dataclass(frozen=True, slots=True)
-class UnusedBridges:
-    """Looks at the bridges of the host: one that nothing uses is usually that of a network that was removed.
+def warn_of_gateways(network: NetworkConfigurationList) -> None:
+    """Log that each node of a swarm would have the gateway's address, if a list's bridge gets it."""
+    for plugin in network.plugins:
+        if plugin.type == "bridge" and any(plugin.document.get(key) is True for key in _GATEWAYS):
+            log.warning("network.gateway_on_each_node", configuration=network.name)
 
-    The plugin `bridge` removes no bridge. As long as the old one has its address, the kernel sends the packets for the
-    subnet there, and the containers of the new network are not reached.
+
+async def refuse_unused_bridge(
+    kernel: Kernel, network: NetworkConfigurationList, others: Iterable[NetworkConfigurationList]
+) -> None:
+    """Refuse a list whose subnet is that of another bridge that has no links and is in no list.
+
+    Such a bridge is usually that of a network that was removed: the plugin `bridge` removes no bridge. As long as the
+    old one has its address, the kernel sends the packets for the subnet there, and the containers of the new network
+    are not reached.
+
+    Raises:
+        Refused: There is such a bridge; the text has the command that removes it.
     """
-
-    kernel: Kernel
-
-    async def refuse(self, network: NetworkConfigurationList, others: Iterable[NetworkConfigurationList]) -> None:
-        """Refuse a list whose subnet is that of another bridge that has no links and is in no list.
-
-        Raises:
-            Refused: There is such a bridge; the text has the command that removes it.
-        """
-        own = forwarding_links(network)
-        if not own or not find_ranges(network):
-            return
-        try:
-            links, addresses = await self.kernel.host_links(), await self.kernel.host_addresses()
-        except KernelError as exc:
-            log.info("reconcile.kernel_unread", error=str(exc))
-            return
-        unused = set(_without_links(links)).difference(own, *map(bridges, others))
-        for bridge, address in _occupying(network, addresses):
-            if bridge in unused:
-                raise Refused(
-                    f"the bridge {bridge} has the address {address} and no links, so packets for the containers of "
-                    f"{network.name} would go there. If it is left of a removed network: ip link del {bridge}; "
-                    "otherwise give the list another subnet"
-                )
+    own = forwarding_links(network)
+    if not own or not find_ranges(network):
+        return
+    try:
+        links, addresses = await kernel.host_links(), await kernel.host_addresses()
+    except KernelError as exc:
+        log.info("reconcile.kernel_unread", error=str(exc))
+        return
+    unused = set(_without_links(links)).difference(own, *map(bridges, others))
+    for bridge, address in _occupying(network, addresses):
+        if bridge in unused:
+            raise Refused(
+                f"the bridge {bridge} has the address {address} and no links, so packets for the containers of "
+                f"{network.name} would go there. If it is left of a removed network: ip link del {bridge}; "
+                "otherwise give the list another subnet"
+            )
 
 
 def _without_links(links: Sequence[Link]) -> Iterator[str]:
@@ -149,14 +138,16 @@ class NetworkService:
     """Creates and deletes networks.
 
     Attributes:
-        global_scope: What networks need if this instance has the scope global, None if it has not.
+        engine: The engine, for calls.
+        is_global: Whether this instance has the scope global.
     """
 
     store: Store
     lists: NetworkLists
     planner: EndpointPlanner
-    unused_bridges: UnusedBridges
-    global_scope: GlobalScope | None
+    kernel: Kernel
+    engine: Engine
+    is_global: bool
     locks: KeyedLocks[NetworkId]
 
     async def create(self, request: CreateNetwork, caller: ProcessRecord | None) -> None:
@@ -187,8 +178,8 @@ class NetworkService:
             if known is not None:
                 _refuse_difference(known, record)
                 return
-            if self.global_scope is not None:
-                await self.global_scope.check(request)
+            if self.is_global:
+                await check_global(self.engine, request)
             await self._check(record, options)
             await self.store.put_network(record)
         if record.configuration is None:
@@ -242,9 +233,9 @@ class NetworkService:
         plan = await self.planner.choose(wanted)
         if is_guarded(plan.configuration):
             await self._check_guard(network, plan.configuration)
-        await self.unused_bridges.refuse(found, (*map(index.find, index.names), *self.lists.inline()))
-        if self.global_scope is not None:
-            self.global_scope.warn(found)
+        await refuse_unused_bridge(self.kernel, found, (*map(index.find, index.names), *self.lists.inline()))
+        if self.is_global:
+            warn_of_gateways(found)
         for warning in preflight.all_warnings:
             log.warning("configuration.guessed", name=found.name, file=origin_of(found), warning=warning)
 

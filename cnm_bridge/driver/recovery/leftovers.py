@@ -30,6 +30,7 @@ from cnm_bridge.core.endpoint import (
     staging_path,
 )
 from cnm_bridge.core.errors import KernelError, Refused
+from cnm_bridge.core.planning.records import rebuilt_record
 from cnm_bridge.driver.networks.lists import NetworkLists
 from cnm_bridge.driver.recovery.artifacts import (
     PluginArtifact,
@@ -39,7 +40,7 @@ from cnm_bridge.driver.recovery.artifacts import (
     owned_rules,
     read_rules,
 )
-from cnm_bridge.driver.recovery.rebuild_endpoint import LostRecords
+from cnm_bridge.driver.recovery.rebuild_endpoint import find_pinned_link
 from cnm_bridge.driver.teardown.queue import TeardownQueue
 from cnm_bridge.system.kernel import Kernel, Link
 from cnm_bridge.system.scheduling import KeyedLocks
@@ -153,7 +154,7 @@ class RemoveLeftovers:
     teardowns: TeardownQueue
     locks: KeyedLocks[EndpointId]
     run_dir: Path
-    lost_records: LostRecords
+    boot_id: str
 
     async def __call__(self, leftovers: Leftovers) -> None:
         """Remove the leftovers of an endpoint, unless its link may be in a sandbox.
@@ -179,13 +180,18 @@ class RemoveLeftovers:
                     await self._remove(leftovers)
                     return
                 known = tuple(artifact.address for artifact in leftovers.artifacts if artifact.address is not None)
-                record = await self.lost_records.make(
+                link, addresses = await find_pinned_link(self.kernel, self.run_dir, endpoint_id)
+                record = rebuilt_record(
                     endpoint_id,
                     network_id=_UNKNOWN,
                     phase=Phase.DELETING,
                     internal=False,
                     configuration=configuration,
-                    addresses=known,
+                    addresses=addresses or known,
+                    mac=None,
+                    run_dir=self.run_dir,
+                    boot_id=self.boot_id,
+                    pinned_link=link,
                 )
                 await self.store.put_found_endpoint(record)
             self.teardowns.add(endpoint_id)

@@ -5,15 +5,13 @@
 So DEL is possible when Docker deletes them.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
 
-from cni_bridge_state import AttachmentId, EndpointId, EndpointRecord, NetworkId, Phase
+from cni_bridge_state import AttachmentId, EndpointId, NetworkId, Phase
 from cni_bridge_state.store import Store
-from cni_invoker import NetworkConfigurationList
 from cnm_bridge.core.endpoint import STAGING_IFNAME, alternative_name, pin_path
 from cnm_bridge.core.engine_facts.network import EngineEndpoint, EngineNetwork
 from cnm_bridge.core.errors import Refused
@@ -28,54 +26,24 @@ from cnm_bridge.system.scheduling import KeyedLocks
 log = structlog.get_logger()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LostRecords:
-    """Makes another record for an endpoint whose own was lost; see `rebuilt_record`."""
+async def find_pinned_link(
+    kernel: Kernel, run_dir: Path, endpoint_id: EndpointId, mac: str | None = None
+) -> tuple[str | None, tuple[str, ...]]:
+    """Return the name and the addresses of the link of an endpoint without a record in its pinned sandbox.
 
-    kernel: Kernel
-    run_dir: Path
-    boot_id: str
+    The name is None if the sandbox is not pinned. In mode *direct* Docker does not know these addresses.
 
-    async def make(
-        self,
-        endpoint_id: EndpointId,
-        *,
-        network_id: NetworkId,
-        phase: Phase,
-        internal: bool,
-        configuration: NetworkConfigurationList,
-        addresses: Sequence[str],
-        mac: str | None = None,
-        sandbox_key: str | None = None,
-    ) -> EndpointRecord:
-        """Return the record, which is not stored; the attachment has the endpoint's ID.
-
-        The addresses of the link in the pinned sandbox count, if it is there: in mode *direct* Docker knows none.
-
-        Raises:
-            KernelError: The sandbox cannot be read.
-        """
-        attachment_id = AttachmentId(endpoint_id)
-        pin, altname = pin_path(self.run_dir, attachment_id), alternative_name(attachment_id)
-        pinned_link = None
-        if self.kernel.is_namespace(pin):
-            name = await self.kernel.pin(pin, STAGING_IFNAME, altname).find(mac)
-            found = await self.kernel.link_in_sandbox(pin, altname).look() if name is not None else None
-            addresses = (tuple(map(str, given_addresses(found))) if found is not None else ()) or addresses
-            pinned_link = name or STAGING_IFNAME  # most links have that name
-        return rebuilt_record(
-            endpoint_id,
-            network_id=network_id,
-            phase=phase,
-            internal=internal,
-            configuration=configuration,
-            addresses=addresses,
-            mac=mac,
-            run_dir=self.run_dir,
-            boot_id=self.boot_id,
-            pinned_link=pinned_link,
-            sandbox_key=sandbox_key,
-        )
+    Raises:
+        KernelError: The sandbox cannot be read.
+    """
+    attachment_id = AttachmentId(endpoint_id)
+    pin, altname = pin_path(run_dir, attachment_id), alternative_name(attachment_id)
+    if not kernel.is_namespace(pin):
+        return None, ()
+    name = await kernel.pin(pin, STAGING_IFNAME, altname).find(mac)
+    found = await kernel.link_in_sandbox(pin, altname).look() if name is not None else None
+    # most links have that name
+    return name or STAGING_IFNAME, tuple(map(str, given_addresses(found))) if found is not None else ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +58,9 @@ class RebuildEndpoint:
     planner: EndpointPlanner
     engine: Engine
     locks: KeyedLocks[EndpointId]
-    lost_records: LostRecords
+    kernel: Kernel
+    run_dir: Path
+    boot_id: str
 
     async def __call__(self, network: EngineNetwork, endpoint: EngineEndpoint) -> None:
         """Store a record of `endpoint` in phase JOINED.
@@ -107,22 +77,23 @@ class RebuildEndpoint:
             sandbox = await self.engine.find_sandbox(endpoint.container_id, endpoint.id)
         if sandbox is None:
             raise Refused(f"the engine does not know the sandbox of container {endpoint.name}")
-        await self._rebuild(network, endpoint, sandbox)
-
-    async def _rebuild(self, network: EngineNetwork, endpoint: EngineEndpoint, sandbox: str) -> None:
         endpoint_id = EndpointId(endpoint.id)
         record, configuration = await self.planner.resolve(NetworkId(network.id))
         async with self.locks.hold(endpoint_id):
             if self.store.find_endpoint(endpoint_id) is None:
                 known = tuple(str(address) for address in (endpoint.address, endpoint.address_ipv6) if address)
-                rebuilt = await self.lost_records.make(
+                link, addresses = await find_pinned_link(self.kernel, self.run_dir, endpoint_id, endpoint.mac)
+                rebuilt = rebuilt_record(
                     endpoint_id,
                     network_id=record.id,
                     phase=Phase.JOINED,
                     internal=without_gateway(configuration, internal=record.internal),
                     configuration=configuration,
-                    addresses=known,
+                    addresses=addresses or known,
                     mac=endpoint.mac,
+                    run_dir=self.run_dir,
+                    boot_id=self.boot_id,
+                    pinned_link=link,
                     sandbox_key=sandbox,
                 )
                 await self.store.put_found_endpoint(rebuilt)

@@ -93,68 +93,15 @@ class Differences:
         return bool(self.dead or self.networks or self.unknown or self.leftovers)
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """Compares the records with the engine and the kernel."""
+@dataclass(slots=True, kw_only=True)
+class Repair:
+    """Compares twice and repairs."""
 
     store: Store
     engine: TrustedEngine
     liveness: Liveness
     lists: NetworkLists
     search: LeftoverSearch
-
-    async def find_differences(self) -> Differences:
-        """Compare once. What cannot be read is logged, and counts as no difference.
-
-        Raises:
-            StateError: What the engine reports of a network cannot be written.
-        """
-        # Records first: a record stored later is not compared, so a new endpoint does not look like a lost one.
-        endpoints, networks = self.store.endpoints(), self.store.networks()
-        unwritten = await self.search.find_unwritten(self.lists.bound_names(), self.lists.bound_documents())
-        dead: dict[EndpointId, tuple[EndpointRecord, str]] = {}
-        try:
-            dead |= {record.id: (record, DEAD) for record in await self.liveness.find_dead(endpoints)}
-        except KernelError as exc:
-            log.warning("reconcile.kernel_unread", error=str(exc))
-        try:
-            answer = await self.engine.ask(networks, endpoints)
-        except EngineUnavailable as exc:
-            log.info("reconcile.engine_unread", error=str(exc))
-            return Differences(dead=dead, unwritten=unwritten)
-        if answer.view is None:
-            return Differences(
-                dead=dead,
-                unwritten=unwritten,
-                has_networks=bool(networks),
-                answer=answer,
-            )
-        leftovers = await self._find_leftovers()
-        gone = {record.id: (record, UNKNOWN_TO_ENGINE) for record in dead_endpoints(answer.view, endpoints)}
-        return Differences(
-            leftovers=leftovers,
-            dead=dead | gone,
-            networks=frozenset(record.id for record in dead_networks(answer.view, networks, endpoints)),
-            unknown=unknown_endpoints(answer.view, self.store.endpoints()),
-            unwritten=unwritten,
-            has_networks=bool(networks),
-            answer=answer,
-        )
-
-    async def _find_leftovers(self) -> Mapping[AttachmentId, Leftovers]:
-        try:
-            return await self.search.find(self.lists.bound_names(), self.lists.bound_documents())
-        except KernelError as exc:
-            log.warning("reconcile.kernel_unread", error=str(exc))
-            return {}
-
-
-@dataclass(slots=True, kw_only=True)
-class Repair:
-    """Compares twice and repairs."""
-
-    comparison: Comparison
-    liveness: Liveness
     networks: NetworkService
     teardowns: TeardownQueue
     rebuild_endpoint: RebuildEndpoint
@@ -206,7 +153,7 @@ class Repair:
 
     async def _compare(self) -> Differences:
         """Compare once, and do what needs no second comparison."""
-        found = await self.comparison.find_differences()
+        found = await self._find_differences()
         if found.answer is not None and found.answer.view is None and found.has_networks:
             identity = found.answer.identity
             self._warn_once(identity, "engine.knows_no_network", engine=identity, consequence=_NOT_OURS)
@@ -217,6 +164,51 @@ class Repair:
         for file in found.unwritten:
             await self._release(file)
         return found
+
+    async def _find_differences(self) -> Differences:
+        """Compare once. What cannot be read is logged, and counts as no difference.
+
+        Raises:
+            StateError: What the engine reports of a network cannot be written.
+        """
+        # Records first: a record stored later is not compared, so a new endpoint does not look like a lost one.
+        endpoints, networks = self.store.endpoints(), self.store.networks()
+        unwritten = await self.search.find_unwritten(self.lists.bound_names(), self.lists.bound_documents())
+        dead: dict[EndpointId, tuple[EndpointRecord, str]] = {}
+        try:
+            dead |= {record.id: (record, DEAD) for record in await self.liveness.find_dead(endpoints)}
+        except KernelError as exc:
+            log.warning("reconcile.kernel_unread", error=str(exc))
+        try:
+            answer = await self.engine.ask(networks, endpoints)
+        except EngineUnavailable as exc:
+            log.info("reconcile.engine_unread", error=str(exc))
+            return Differences(dead=dead, unwritten=unwritten)
+        if answer.view is None:
+            return Differences(
+                dead=dead,
+                unwritten=unwritten,
+                has_networks=bool(networks),
+                answer=answer,
+            )
+        leftovers = await self._find_leftovers()
+        gone = {record.id: (record, UNKNOWN_TO_ENGINE) for record in dead_endpoints(answer.view, endpoints)}
+        return Differences(
+            leftovers=leftovers,
+            dead=dead | gone,
+            networks=frozenset(record.id for record in dead_networks(answer.view, networks, endpoints)),
+            unknown=unknown_endpoints(answer.view, self.store.endpoints()),
+            unwritten=unwritten,
+            has_networks=bool(networks),
+            answer=answer,
+        )
+
+    async def _find_leftovers(self) -> Mapping[AttachmentId, Leftovers]:
+        try:
+            return await self.search.find(self.lists.bound_names(), self.lists.bound_documents())
+        except KernelError as exc:
+            log.warning("reconcile.kernel_unread", error=str(exc))
+            return {}
 
     async def _release(self, unwritten: Path) -> None:
         """Release an address whose reservation is empty because host-local was killed."""

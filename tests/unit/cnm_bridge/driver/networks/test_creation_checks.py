@@ -13,7 +13,7 @@ from cni_bridge_state import NetworkId, PoolRecord
 from cni_invoker import NetworkConfigurationList
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.wire import CreateNetwork
-from cnm_bridge.driver.networks.service import GlobalScope
+from cnm_bridge.driver.networks.service import check_global, warn_of_gateways
 from cnm_bridge.system.engine import Engine
 from tests.answering_engine import answering
 
@@ -28,7 +28,7 @@ async def check(where: Path, *subnets: str, ipv6: bool = False, swarm: JsonObjec
     """Check a request, with an engine that says `swarm` of the swarm."""
     info: JsonObject = {"ServerVersion": "20.10.24", "SecurityOptions": [], "Swarm": swarm}
     async with answering(where / "docker.sock", {"info": info}) as engine:
-        await GlobalScope(engine).check(request(*subnets, ipv6=ipv6))
+        await check_global(engine, request(*subnets, ipv6=ipv6))
 
 
 @pytest.mark.parametrize("swarm", [{"LocalNodeState": "active"}, {"LocalNodeState": "pending"}, None])
@@ -45,7 +45,7 @@ async def test_a_host_in_no_swarm(tmp_path: Path) -> None:
 
 async def test_an_engine_that_does_not_answer(tmp_path: Path) -> None:
     """A node that boots gets its networks from the swarm before its API answers."""
-    await GlobalScope(Engine(f"unix://{tmp_path}/none", 1.0)).check(request("10.50.0.0/16"))
+    await check_global(Engine(f"unix://{tmp_path}/none", 1.0), request("10.50.0.0/16"))
 
 
 @pytest.mark.parametrize(
@@ -70,5 +70,5 @@ def test_a_gateway_on_each_node(main: JsonObject, warns: bool) -> None:
     """One address with several MACs on a network that the nodes share is logged."""
     document: JsonObject = {"cniVersion": "1.0.0", "name": "lan", "plugins": [{"type": "bridge", **main}]}
     with capture_logs() as lines:
-        GlobalScope.warn(NetworkConfigurationList.from_document(document))
+        warn_of_gateways(NetworkConfigurationList.from_document(document))
     assert [line["event"] for line in lines] == ["network.gateway_on_each_node"] * warns
