@@ -15,8 +15,8 @@ __all__ = ["BEFORE_NAMES", "SAME_RECORDS", "build_older"]
 
 BEFORE_NAMES: Final = "64d68f03be833b6d2874989139ba43c2c31403a7"
 """The last commit without names of a swarm's tasks. No release had its form of records, so there is no migration."""
-SAME_RECORDS: Final = "850adb7edfa9ada3bb132c86ae1695876b436514"
-"""A commit with the form of records that the first release has."""
+SAME_RECORDS: Final = "the last commit that changed the schemas of records"
+_SCHEMAS: Final = "spec/state"
 _ROOT: Final = Path(__file__).parents[2]
 _CONFIG: Final = "packaging/plugin/config.json"
 _PACKAGES: Final = {
@@ -29,19 +29,18 @@ _PACKAGES: Final = {
 
 
 def build_older(commit: str, directory: Path) -> Path:
-    """Make the managed plugin of a commit, from the one that `make plugin` has made; return its directory.
+    """Make the managed plugin of a commit, or of `SAME_RECORDS`, from the one that `make plugin` has made.
 
     It answers ConnectivityScope local, as the commits before names did, so its tasks have no names. The test is
     skipped if the repository has no such commit, as in a source archive or a shallow clone.
+
+    Returns:
+        Its directory.
     """
     archive, source, plugin = directory / "source.tar", directory / "source", directory / "plugin"
-    command = ("git", "-C", str(_ROOT), "archive", "--output", str(archive), commit, _CONFIG, *_PACKAGES.values())
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        pytest.skip("git is not installed, which has the code of earlier commits")
-    if done.returncode != 0:
-        pytest.skip(f"the code of commit {commit[:8]} is not here: {done.stderr.strip()}")
+    if commit == SAME_RECORDS:
+        commit = _git("log", "-1", "--format=%H", "--", _SCHEMAS)
+    _git("archive", "--output", str(archive), commit, _CONFIG, *_PACKAGES.values())
     source.mkdir()
     subprocess.run(("tar", "--extract", "--file", str(archive), "--directory", str(source)), check=True)
     subprocess.run(("cp", "--archive", "--link", str(BUILT), str(plugin)), check=True)
@@ -49,8 +48,19 @@ def build_older(commit: str, directory: Path) -> Path:
     for name, place in _PACKAGES.items():
         shutil.rmtree(libraries / name)
         (source / place).rename(libraries / name)
-    answers = libraries / "cnm_bridge/server/api/network_driver.py"
-    answers.write_text(answers.read_text().replace('"ConnectivityScope": "global"', '"ConnectivityScope": "local"'))
+    for answers in (libraries / "cnm_bridge/server").rglob("*.py"):
+        answers.write_text(answers.read_text().replace('"ConnectivityScope": "global"', '"ConnectivityScope": "local"'))
     (plugin / "config.json").unlink()  # a link to today's
     (source / _CONFIG).rename(plugin / "config.json")
     return plugin
+
+
+def _git(*arguments: str) -> str:
+    """Return what a git command prints; skip the test if there is no git, or it has not what is asked for."""
+    try:
+        done = subprocess.run(("git", "-C", str(_ROOT), *arguments), capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        pytest.skip("git is not installed, which has the code of earlier commits")
+    if done.returncode != 0:
+        pytest.skip(f"the code of an earlier commit is not here: {done.stderr.strip()}")
+    return done.stdout.strip()
