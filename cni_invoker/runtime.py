@@ -137,8 +137,9 @@ class Runtime:
         network: NetworkConfigurationList,
         attachment: Attachment,
         *,
-        on_result: Callable[[Result], Awaitable[None]] | None = None,
+        on_result: Callable[[Result, int], Awaitable[None]] | None = None,
         prev_result: Result | None = None,
+        skipped: Collection[int] = (),
         in_slot: bool = True,
     ) -> Result:
         """Add a container to a network and return the last plugin's result (CNI SPEC "Adding an attachment").
@@ -149,9 +150,12 @@ class Runtime:
         Args:
             network: The list, preferably as returned by `negotiate`.
             attachment: The container.
-            on_result: Awaited with each plugin's result before the next plugin runs, so that the caller can store it:
-                after a failure or a crash, DEL needs the last one. An exception ends the ADD.
+            on_result: Awaited with each plugin's result before the next plugin runs, and with the `added_plugins` of
+                `delete`, so that the caller can store both: after a failure or a crash, DEL needs the last ones. An
+                exception ends the ADD.
             prev_result: What the first plugin receives as `prevResult`, if earlier plugins of the list have run.
+            skipped: The positions of plugins, not the first, that need not run: their ADD would only print the previous
+                result. They must be there all the same.
             in_slot: Whether an execution takes one of the runtime's slots; False for a caller that adds in the
                 background.
 
@@ -164,10 +168,11 @@ class Runtime:
         check_arguments(attachment.args)
         async with self._locks.hold(network.name, attachment.container_id, wait_s=self._limits.wait_s):
             result = prev_result
-            for plugin in network.plugins:
-                result = await self._add(network, plugin, attachment, result, in_slot=in_slot)
+            running = [index for index in range(len(network.plugins)) if index not in skipped]
+            for index, following in zip(running, (*running[1:], len(network.plugins)), strict=True):
+                result = await self._add(network, network.plugins[index], attachment, result, in_slot=in_slot)
                 if on_result is not None:
-                    await on_result(result)
+                    await on_result(result, following)
         assert result is not None  # noqa: S101  # a list has at least one plugin
         return result
 

@@ -141,9 +141,9 @@ class CachedRuntime:
             )
             await self._cache.put(cached, new=True)
 
-            async def remember(result: Result) -> None:
+            async def remember(result: Result, added_plugins: int) -> None:
                 nonlocal cached
-                cached = replace(cached, result=result.document, added_plugins=(cached.added_plugins or 0) + 1)
+                cached = replace(cached, result=result.document, added_plugins=added_plugins)
                 await self._cache.put(cached)
 
             try:

@@ -30,11 +30,21 @@ def publishing_plugins(network: NetworkConfigurationList) -> tuple[PluginConfigu
     return tuple(plugin for plugin in network.plugins[1:] if CAPABILITY in plugin.capabilities)
 
 
-def makes_nothing_without_ports(publishers: NetworkConfigurationList) -> bool:
-    """Return whether all plugins are `portmap`, whose ADD without ports only prints the previous result.
+def idle_without_ports(network: NetworkConfigurationList) -> frozenset[int]:
+    """Return the positions of the plugins `portmap`, whose ADD without ports only prints the previous result.
 
-    containernetworking/plugins `plugins/meta/portmap/main.go`, cmdAdd. So no DEL is needed before an ADD with ports.
+    containernetworking/plugins `plugins/meta/portmap/main.go`, cmdAdd. So the ADD of an endpoint leaves them out, and
+    no DEL of them is needed before an ADD with ports.
     """
+    return frozenset(
+        index
+        for index, plugin in enumerate(network.plugins)
+        if index > 0 and plugin.type == "portmap" and CAPABILITY in plugin.capabilities
+    )
+
+
+def makes_nothing_without_ports(publishers: NetworkConfigurationList) -> bool:
+    """Return whether all plugins of a list of publishers are such."""
     return all(plugin.type == "portmap" for plugin in publishers.plugins)
 
 

@@ -22,6 +22,7 @@ from cni_invoker.errors import PluginError
 from cnm_bridge.core.endpoint import Endpoint
 from cnm_bridge.core.errors import KernelError, Refused
 from cnm_bridge.core.lists.dhcp import daemon_socket, explain_no_lease, find_dhcp, lease_list
+from cnm_bridge.core.planning.ports import idle_without_ports
 from cnm_bridge.system.kernel import Kernel
 from cnm_bridge.system.sockets import find_peer
 
@@ -122,7 +123,7 @@ class Leases:
         return connection.process
 
     async def add(
-        self, endpoint: Endpoint, network: NetworkConfigurationList, on_result: Callable[[Result], Awaitable[None]]
+        self, endpoint: Endpoint, network: NetworkConfigurationList, on_result: Callable[[Result, int], Awaitable[None]]
     ) -> Result:
         """Run ADD of a list; if it has DHCP and gets no lease, the error says so.
 
@@ -131,7 +132,8 @@ class Leases:
             CniError: A plugin failed for another reason.
         """
         with _explained(find_dhcp(network)):
-            return await self.runtime.add(network, endpoint.attachment, on_result=on_result)
+            skipped = idle_without_ports(network)
+            return await self.runtime.add(network, endpoint.attachment, on_result=on_result, skipped=skipped)
 
     async def release(self, endpoint: Endpoint) -> None:
         """Release the lease of an endpoint while its link is still in the sandbox; DHCP needs it.

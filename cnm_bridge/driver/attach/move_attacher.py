@@ -30,6 +30,7 @@ from cnm_bridge.core.link.plan_sandbox import without_ipv6
 from cnm_bridge.core.link_state import Snapshot
 from cnm_bridge.core.lists.plugins import bridge_of, choose_observation, describe_uncarriable, find_missing_links
 from cnm_bridge.core.planning.plan import Plan
+from cnm_bridge.core.planning.ports import idle_without_ports
 from cnm_bridge.core.planning.records import refuse_ignored, with_moved_mac, with_sysctls
 from cnm_bridge.core.wire import ChosenInterface, Joined
 from cnm_bridge.driver.attach.attacher import DeleteProgress
@@ -117,15 +118,15 @@ class MoveAttacher:
         endpoint = Endpoint(record)
         configuration, ifname = endpoint.chain, record.attachment.ifname
 
-        async def save_result(result: Result) -> None:
+        async def save_result(result: Result, added_plugins: int) -> None:
             nonlocal record
-            added = record.added_plugins + 1
-            record = with_addresses(replace(record, added_plugins=added, result=result.document))
+            record = with_addresses(replace(record, added_plugins=added_plugins, result=result.document))
             await self.store.put_endpoint(record)
 
         observation = choose_observation(configuration, ifname)
         baseline = await self.kernel.create_staging(endpoint.netns, ifname, observation)
-        add = self.runtime.add(configuration, endpoint.attachment, on_result=save_result)
+        skipped = idle_without_ports(configuration)
+        add = self.runtime.add(configuration, endpoint.attachment, on_result=save_result, skipped=skipped)
         await run_add(self.kernel, configuration, add)
         warn_of_dns(record)
         try:

@@ -179,9 +179,11 @@ class SandboxAttacher:
     ) -> EndpointRecord:
         endpoint = Endpoint(record)
 
-        async def save_result(result: Result) -> None:
+        reserved = int(record.attachment.has_reservation)
+
+        async def save_result(result: Result, added_plugins: int) -> None:
             nonlocal record
-            record = with_addresses(replace(record, added_plugins=record.added_plugins + 1, result=result.document))
+            record = with_addresses(replace(record, added_plugins=reserved + added_plugins, result=result.document))
             if record.added_plugins < len(endpoint.network.plugins):  # the last one is stored with the phase
                 await self.store.put_endpoint(record)
 

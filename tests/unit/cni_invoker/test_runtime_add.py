@@ -8,7 +8,7 @@ import pytest
 
 from cni_bridge_spec import JsonObject
 from cni_invoker import PluginFailed, Result, Runtime
-from cni_invoker.errors import InvalidParameter, VersionUnsupported
+from cni_invoker.errors import InvalidParameter, PluginNotFound, VersionUnsupported
 from tests.plugins import FakePlugins
 from tests.unit.cni_invoker.runtime_scene import ATTACHMENT, RESULT, THREE, network
 
@@ -16,21 +16,43 @@ from tests.unit.cni_invoker.runtime_scene import ATTACHMENT, RESULT, THREE, netw
 async def test_on_result_runs_before_the_next_plugin(plugins: FakePlugins, runtime: Runtime) -> None:
     """The caller can store each result in time; if that fails, no further plugin runs."""
     plugins.install("third", ADD={"error": {"code": 999, "msg": "banana"}})
-    stored: list[tuple[Result, int]] = []
+    stored: list[tuple[Result, int, int]] = []
 
-    async def remember(result: Result) -> None:
-        stored.append((result, len(plugins.calls)))
+    async def remember(result: Result, added_plugins: int) -> None:
+        stored.append((result, added_plugins, len(plugins.calls)))
 
     with pytest.raises(PluginFailed):
         await runtime.add(THREE, ATTACHMENT, on_result=remember)
-    assert stored == [(Result.from_document(RESULT), 1), (Result.from_document(RESULT), 2)]
+    assert stored == [(Result.from_document(RESULT), 1, 1), (Result.from_document(RESULT), 2, 2)]
 
-    async def refuse(_: Result) -> None:
+    async def refuse(_: Result, __: int) -> None:
         raise OSError(28, "No space left on device")
 
     with pytest.raises(OSError, match="No space left"):
         await runtime.add(THREE, ATTACHMENT, on_result=refuse)
     assert plugins.calls[3:] == (("first", "ADD"),)
+
+
+@pytest.mark.parametrize(
+    ("skipped", "ran", "added"),
+    [({1}, ["first", "third"], [2, 3]), ({2}, ["first", "second"], [1, 3]), ({1, 2}, ["first"], [3])],
+)
+async def test_skipped_plugins(
+    plugins: FakePlugins, runtime: Runtime, skipped: set[int], ran: list[str], added: list[int]
+) -> None:
+    """They do not run and count as added; DEL runs them; one that is missing is an error."""
+    seen: list[int] = []
+
+    async def remember(_: Result, added_plugins: int) -> None:
+        seen.append(added_plugins)
+
+    result = await runtime.add(THREE, ATTACHMENT, on_result=remember, skipped=skipped)
+    assert ([name for name, _ in plugins.calls], seen) == (ran, added)
+    await runtime.delete(THREE, ATTACHMENT, result)
+    assert [name for name, _ in plugins.calls[len(ran) :]] == ["third", "second", "first"]
+    missing = network({"type": "first"}, {"type": "absent"})
+    with pytest.raises(PluginNotFound):
+        await runtime.add(missing, ATTACHMENT, skipped={1})
 
 
 async def test_add_in_an_unsupported_version_runs_nothing(plugins: FakePlugins, runtime: Runtime) -> None:
@@ -58,7 +80,7 @@ async def test_results_are_converted_to_the_version_of_the_list(plugins: FakePlu
     plugins.install("third", ADD={"result": printed})
     seen: list[JsonObject] = []
 
-    async def remember(result: Result) -> None:
+    async def remember(result: Result, _: int) -> None:
         seen.append(result.document)
 
     result = await runtime.add(THREE, ATTACHMENT, on_result=remember)
