@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""A pool with one address: the next endpoint receives it as soon as the previous one is torn down, whatever else is."""
+"""A pool whose addresses are used up: who is waited for, after a reboot too; nothing of a refused call stays."""
 
 import asyncio
+import json
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,12 +14,17 @@ from secrets import token_hex
 import pytest
 
 from cni_bridge_spec import JsonObject
-from cni_bridge_state import EndpointId, NetworkId, Phase, ProcessRecord
+from cni_bridge_state import AttachmentId, EndpointId, NetworkId, Phase, ProcessRecord
 from cni_bridge_state.store import Store
 from cni_invoker import PluginFailed
+from cni_invoker.errors import BadResult
 from cnm_bridge.assembly import Daemon, assemble
+from cnm_bridge.core.endpoint import alternative_name, host_link_name
+from cnm_bridge.core.errors import NameTaken
+from cnm_bridge.core.settings import Settings
 from tests.driver_calls import create_endpoint, create_network, delete_endpoint
 from tests.kernel.called_daemon import LIMIT_S, configure, host_local, tearing_down, write_plugin
+from tests.kernel.namespace import Namespace
 from tests.kernel.real_plugins import find_plugins
 from tests.records import endpoint
 
@@ -171,3 +177,120 @@ async def test_dead_endpoints_that_are_gone_before_a_slow_undo_ends(
         pool.stuck.touch()
         assert await pool.create(SECOND) == f"{ADDRESS}/32"
         assert THIRD in pool.daemon.teardowns.leaving
+
+
+ALIKE = EndpointId("0123456789a" + "1" * 53)
+OTHER_ALIKE = EndpointId("0123456789a" + "2" * 53)
+
+
+async def be_refused(daemon: Daemon) -> None:
+    """Make an endpoint, and expect that the second plugin refuses it."""
+    with pytest.raises(PluginFailed, match="refused"):
+        await create_endpoint(daemon, token_hex(32))
+
+
+@pytest.mark.parametrize("calls", [1, 4])
+async def test_an_add_that_is_refused_each_time(store: Store, tmp_path: Path, calls: int) -> None:
+    """ADD runs once for each call, although DEL leaves the reservation, and other calls are refused beside it."""
+    real, added = find_plugins("machine").directory, tmp_path / "added"
+    write_plugin(tmp_path / "bin/host-local", f'[ "$CNI_COMMAND" = DEL ] && exit 0\nexec {real}/host-local')
+    refuse = """echo '{"code": 100, "msg": "refused"}'; exit 1"""
+    write_plugin(
+        tmp_path / "bin/second", f'[ "$CNI_COMMAND" = ADD ] || exit 0\necho $CNI_CONTAINERID >>{added}\n{refuse}'
+    )
+    ipam = host_local("10.7.2.0/24", dataDir=str(tmp_path / "ips"))
+    daemon = assemble(configure(tmp_path, "leaky", {"type": "ptp", "ipam": ipam}, {"type": "second"}), store)
+    async with tearing_down(daemon):
+        await create_network(daemon, "leaky")
+        await asyncio.gather(*(be_refused(daemon) for _ in range(calls)))
+    assert len(added.read_text().splitlines()) == calls
+    assert not store.endpoints()
+
+
+@pytest.mark.parametrize(
+    ("result", "text"),
+    [
+        (
+            {"routes": [{"dst": f"10.1.{i // 256}.{i % 256}/32"} for i in range(600)]},
+            "0 links, 0 addresses, 600 routes",
+        ),
+        ({"ips": [{"address": f"10.1.{i // 256}.{i % 256}/8"} for i in range(600)]}, "600 addresses"),
+        ({"dns": {"search": ["x" * 200] * 2000}}, "more than 262144 bytes on standard output"),
+    ],
+)
+async def test_a_large_result(store: Store, tmp_path: Path, result: JsonObject, text: str) -> None:
+    """It would block all calls. The error names the plugin and what is too much; its DEL runs, and no record stays."""
+    (tmp_path / "result").write_text(json.dumps({"cniVersion": "1.0.0", **result}))
+    write_plugin(tmp_path / "bin/many", f'echo "$CNI_COMMAND" >>{tmp_path}/ran; cat {tmp_path}/result')
+    daemon = assemble(configure(tmp_path, "many", {"type": "many"}), store)
+    async with tearing_down(daemon):
+        await create_network(daemon, "many")
+        with pytest.raises(BadResult, match=text) as refused:
+            await create_endpoint(daemon, token_hex(32))
+    assert 'plugin type="many" failed (add): bad CNI result' in str(refused.value)
+    assert (tmp_path / "ran").read_text().split() == ["ADD", "DEL"]
+    assert store.endpoints() == ()
+
+
+async def test_two_ids_that_begin_alike(store: Store, host: Namespace, tmp_path: Path) -> None:
+    """The second is refused because the name is taken; the first endpoint's link stays in the host namespace."""
+    daemon = assemble(configure(tmp_path, "lan", {"type": "ptp", "ipam": host_local("10.7.0.0/24")}), store)
+    async with tearing_down(daemon):
+        await create_network(daemon, "lan")
+        await create_endpoint(daemon, ALIKE)
+        before = host.links()
+        name = host_link_name(AttachmentId(ALIKE))
+        with pytest.raises(NameTaken, match=f"already has a link called {name}"):
+            await create_endpoint(daemon, OTHER_ALIKE)
+        assert store.find_endpoint(OTHER_ALIKE) is None
+        assert host.links() == before
+        assert host.altnames(name) == (alternative_name(AttachmentId(ALIKE)),)
+        await delete_endpoint(daemon, ALIKE)
+        await daemon.teardowns.wait_tried()
+
+
+CONTAINERS = 12
+"""Of thirteen addresses, 92 %."""
+
+
+async def create_all(daemon: Daemon, first: int) -> set[str]:
+    """Make all endpoints at once; return their addresses."""
+    return set(
+        await asyncio.gather(
+            *(create_endpoint(daemon, f"{first + number:011x}".ljust(64, "e")) for number in range(CONTAINERS))
+        )
+    )
+
+
+async def reboot(store: Store, settings: Settings) -> Daemon:
+    """Give all records an earlier boot, remove their links and namespaces, and return the next run of the daemon."""
+    earlier = assemble(settings, store)
+    for record in store.endpoints():
+        await store.put_endpoint(replace(record, boot_id="earlier"))
+        await earlier.resources.kernel.remove_staging(Path(record.attachment.netns))
+        process = await asyncio.create_subprocess_exec("ip", "link", "delete", f"cnib{record.id[:11]}")
+        assert await process.wait() == 0
+    return assemble(settings, store)
+
+
+async def test_a_nearly_full_pool(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls begin when the endpoints from before the reboot are gone, although this takes longer than usual."""
+    monkeypatch.setattr("cnm_bridge.driver.endpoints.attempts.WAIT_LIMIT_S", 0.3)
+    real, slow = find_plugins("machine").directory, tmp_path / "slow"
+    slow.touch()
+    write_plugin(tmp_path / "bin/slow", f'[ "$CNI_COMMAND" = DEL ] && [ -e {slow} ] && sleep 1\nexec {real}/ptp')
+    ipam = host_local("10.7.1.0/24", first="10.7.1.10", last="10.7.1.22")
+    settings = configure(tmp_path, "pool", {"type": "slow", "ipam": ipam}, recovery_timeout_s=2.0)
+    daemon = assemble(settings, store)
+    await create_network(daemon, "pool")
+    assert len(await create_all(daemon, 100)) == CONTAINERS
+    daemon = await reboot(store, settings)
+    assert await daemon.unfinished.add() == CONTAINERS
+    async with tearing_down(daemon):
+        await daemon.unfinished.wait()
+        assert len(await create_all(daemon, 200)) == CONTAINERS
+        slow.unlink()
+        for record in store.endpoints():
+            await delete_endpoint(daemon, record.id)
+        while store.endpoints():  # noqa: ASYNC110 - nothing sets an event
+            await asyncio.sleep(0.05)
