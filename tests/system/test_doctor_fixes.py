@@ -31,6 +31,7 @@ NOT_TYPED = {
     "dhcp-daemon": "it starts a unit of the package; tests/system/test_dhcp.py starts the daemon itself",
     "engine-silent": "dockerd is no unit in a lab",
     "not-root": "it repeats the command as root",
+    "plugin-without-driver": "the lab has no managed plugin",
     "guarded-incomplete": "the lab has no systemd; tests/system/test_guarded_commands.py compares the text",
     "guarded-no-daemon": "the lab has no systemd; tests/system/test_guarded_commands.py compares the command",
     "guarded-way-out": "the round that finds it takes minutes; its command is typed in test_guarded_networks.py",
