@@ -20,7 +20,7 @@ _API: Final = "/v1"
 _LIMIT_S: Final = 60.0
 """Time limit for each part of an answer: some requests run plugins."""
 
-_BAD_NAME: Final = frozenset({"badRequest", "notFound", "ambiguous"})
+_BAD_NAME: Final = frozenset({"badRequest", "notFound"})
 
 
 _SYSTEMD: Final = Path("/run/systemd/system")

@@ -3,11 +3,11 @@
 """Whether the host's links fit the lists."""
 
 from collections.abc import Iterator
-from difflib import get_close_matches
 from ipaddress import IPv4Interface, IPv6Interface, ip_interface
 from typing import Final
 
 from cni_bridge_spec import JsonError, JsonObject, find_int, find_str
+from cnm_bridge.core.errors import did_you_mean
 from cnm_bridge.core.link_state import IpInterface
 from cnm_bridge.core.lists.address_ranges import find_ranges
 from cnm_bridge.core.lists.plugins import bridge_of, find_missing_links, forwarding_links
@@ -102,12 +102,12 @@ def _check_missing(facts: Facts, configured: ConfiguredNetwork) -> Iterator[Find
     in_use = any(one.configuration == network.name for one in facts.endpoints)
     is_used = any(one.configuration == network.name for one in facts.engine.networks)
     for name, what in find_missing_links(network, existing, in_use=in_use) if existing else ():
-        near = get_close_matches(name, existing, n=1)
+        near = did_you_mean(name, existing, cutoff=0.6)
         yield Finding(
             severity=Severity.ERROR if is_used else Severity.WARNING,
             code="link-missing",
             subject=f"network {network.name}",
             text=f"the host has no link {name}, the {what}: no container starts on it, and one that runs does not "
-            "start again" + (f"; did you mean {near[0]}?" if near else ""),
+            "start again" + (f"; {near}" if near else ""),
             advice=f"bring {name} back, or correct its name in {network.source or 'the list'}; `ip link` shows all",
         )

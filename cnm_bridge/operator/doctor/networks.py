@@ -8,7 +8,6 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from difflib import get_close_matches
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from itertools import combinations
 from pathlib import Path
@@ -24,7 +23,7 @@ from cni_invoker import (
     installed_plugins,
     run_preflight,
 )
-from cnm_bridge.core.errors import Refused
+from cnm_bridge.core.errors import Refused, did_you_mean
 from cnm_bridge.core.lists.address_ranges import (
     find_pool_problem,
     find_ranges,
@@ -219,13 +218,12 @@ def _check_docker_networks(facts: Facts) -> Iterator[Finding]:
         subject = f"Docker network {docker.name}"
         configuration = known.get(docker.configuration)
         if configuration is None:
-            near = get_close_matches(docker.configuration, known, n=1)
+            near = did_you_mean(docker.configuration, known, cutoff=0.6)
             yield error(
                 "configuration-missing",
                 subject,
                 f"there is no network configuration list {docker.configuration!r} in "
-                f"{', '.join(map(str, facts.conf_dirs))}: no container starts on it"
-                + (f"; did you mean {near[0]}?" if near else ""),
+                f"{', '.join(map(str, facts.conf_dirs))}: no container starts on it" + (f"; {near}" if near else ""),
                 advice=f"put the list there; or docker network rm {docker.name}",
             )
             continue

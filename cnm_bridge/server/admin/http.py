@@ -43,8 +43,6 @@ class ErrorKind(StrEnum):
     """A parameter is missing or malformed."""
     NOT_FOUND = "notFound"
     """Nothing has this name."""
-    AMBIGUOUS = "ambiguous"
-    """Several things have this name."""
     REFUSED = "refused"
     """It is not possible now, for example because it is in use."""
     INTERNAL = "internal"
@@ -63,7 +61,6 @@ _STATUS: Final = {
     ErrorKind.UNKNOWN_REQUEST: 404,
     ErrorKind.BAD_REQUEST: 400,
     ErrorKind.NOT_FOUND: 404,
-    ErrorKind.AMBIGUOUS: 409,
     ErrorKind.REFUSED: 409,
     ErrorKind.INTERNAL: 500,
 }

@@ -102,7 +102,6 @@ def test_an_older_daemon(tmp_path: Path) -> None:
     ("kind", "exit_status"),
     [
         ("notFound", ExitStatus.USAGE),
-        ("ambiguous", ExitStatus.USAGE),
         ("badRequest", ExitStatus.USAGE),
         ("refused", ExitStatus.FINDINGS),
         ("internal", ExitStatus.NO_DAEMON),
