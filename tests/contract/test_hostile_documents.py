@@ -30,48 +30,64 @@ PATHS = [
 ]
 
 
-@pytest.mark.parametrize("path", PATHS)
-def test_sandbox_keys_that_are_refused(path: str) -> None:
-    """A sandbox key is opened by root: `..`, and text that is not a path for Python or the kernel, are refused."""
-    with pytest.raises(SchemaError):
-        load_validator("cnm/Join")({**BOTH, "SandboxKey": path})
+MACS = ["02:42", "02:42:ac:11:00:0g", "02:42:ac:11:00:02\n", "x" * 17, "02:42:ac:11:00:02:03"]
+ADDRESSES = ["10.0.0.2", "10.0.0.2/24; rm", "fe80::1%eth0/64", "x/24", "0" * 5000 + "/1"]
+IDENTIFIERS = ["", "..", "a/b", "../../etc", "a" * 65, "a" * 64 + "\n", "A" * 64, "é" * 20, "a\0b" * 5]
 
 
 @pytest.mark.parametrize(
-    "path",
+    ("name", "document"),
     [
-        "/var/run/docker/netns/0123456789ab",
-        "/var/run/docker/netns/default",
-        "/var/run/docker/netns/1-8ozq5p9ckb",
-        "/run/user/1000/docker/netns/0123456789ab",
-        "/proc/4711/ns/net",
-        "/srv/docker.d/exec root_2/netns/...x",
+        *(("Join", {"SandboxKey": path}) for path in PATHS),  # root opens it
+        *(("CreateEndpoint", {"Interface": {"MacAddress": mac}}) for mac in MACS),
+        *(("CreateEndpoint", {"Interface": {"Address": address}}) for address in ADDRESSES),
+        *(("CreateEndpoint", {"Interface": {"AddressIPv6": address}}) for address in ADDRESSES),
+        *(("EndpointReference", {"EndpointID": bad}) for bad in IDENTIFIERS),  # parts of paths and names of links
+        *(("NetworkReference", {"NetworkID": bad}) for bad in IDENTIFIERS),
     ],
 )
-def test_sandbox_keys_that_docker_makes(path: str) -> None:
-    """Those of a container, of the host's network and of a swarm are accepted, also below other directories."""
-    load_validator("cnm/Join")({**BOTH, "SandboxKey": path})
-
-
-@pytest.mark.parametrize("mac", ["02:42", "02:42:ac:11:00:0g", "02:42:ac:11:00:02\n", "x" * 17, "02:42:ac:11:00:02:03"])
-def test_mac_addresses_that_are_refused(mac: str) -> None:
-    """A MAC address is passed to plugins: any other text is refused."""
+def test_what_is_refused(name: str, document: dict[str, JsonValue]) -> None:
+    """Any text that is not a path, a MAC, an address with a prefix length or an ID, for Python or the kernel."""
     with pytest.raises(SchemaError):
-        load_validator("cnm/CreateEndpoint")({**BOTH, "Interface": {"MacAddress": mac}})
+        load_validator(f"cnm/{name}")({**BOTH, **document})
 
 
-@pytest.mark.parametrize("mac", ["", "02:42:ac:11:00:02", "02:42:AC:11:00:02:03:04", ":".join(["0a"] * 20)])
-def test_mac_addresses_that_go_prints(mac: str) -> None:
-    """No address, Ethernet, EUI-64 and InfiniBand are accepted."""
-    load_validator("cnm/CreateEndpoint")({**BOTH, "Interface": {"MacAddress": mac}})
+EXPOSED: JsonValue = [{"Proto": proto, "Port": port} for proto in (6, 17) for port in range(1, 65536)]
+"""The ports of `docker run --expose 1-65535 --expose 1-65535/udp`."""
+GOOD_PATHS = [
+    "/var/run/docker/netns/0123456789ab",
+    "/var/run/docker/netns/default",
+    "/var/run/docker/netns/1-8ozq5p9ckb",
+    "/run/user/1000/docker/netns/0123456789ab",
+    "/proc/4711/ns/net",
+    "/srv/docker.d/exec root_2/netns/...x",
+]
 
 
-@pytest.mark.parametrize("address", ["10.0.0.2", "10.0.0.2/24; rm", "fe80::1%eth0/64", "x/24", "0" * 5000 + "/1"])
-def test_addresses_that_are_refused(address: str) -> None:
-    """Only digits, dots, colons and a prefix length are accepted."""
-    for key in ("Address", "AddressIPv6"):
-        with pytest.raises(SchemaError):
-            load_validator("cnm/CreateEndpoint")({**BOTH, "Interface": {key: address}})
+@pytest.mark.parametrize(
+    ("name", "document"),
+    [
+        *(("Join", {"SandboxKey": path}) for path in GOOD_PATHS),
+        # no MAC, those of Ethernet, EUI-64 and InfiniBand, as Go prints them
+        *(
+            ("CreateEndpoint", {"Interface": {"MacAddress": mac}})
+            for mac in ("", "02:42:ac:11:00:02", "02:42:AC:11:00:02:03:04", ":".join(["0a"] * 20))
+        ),
+        (
+            "CreateEndpoint",
+            {
+                "Options": {
+                    "com.docker.network.endpoint.exposedports": EXPOSED,
+                    "com.docker.network.portmap": None,
+                }
+            },
+        ),
+        ("NetworkReference", {"NetworkID": "8ozq5p9ckbt9cjmr7zx0v1b2y"}),  # of a swarm: 25 base-36 digits
+    ],
+)
+def test_what_docker_sends_is_accepted(name: str, document: dict[str, JsonValue]) -> None:
+    """Sandboxes of a container, of the host's network and of a swarm, also below other directories; all ports."""
+    load_validator(f"cnm/{name}")({**BOTH, **document})
 
 
 @pytest.mark.parametrize(
@@ -92,11 +108,3 @@ def test_millions_of_anything_are_refused(name: str, make: Callable[[], dict[str
     document = {**BOTH, **make()}
     with pytest.raises(SchemaError):
         load_validator(name)(document)
-
-
-def test_all_ports_are_accepted() -> None:
-    """The ports of `docker run --expose 1-65535 --expose 1-65535/udp` are accepted."""
-    ports: JsonValue = [{"Proto": proto, "Port": port} for proto in (6, 17) for port in range(1, 65536)]
-    load_validator("cnm/CreateEndpoint")(
-        {**BOTH, "Options": {"com.docker.network.endpoint.exposedports": ports, "com.docker.network.portmap": None}}
-    )

@@ -14,10 +14,15 @@ from cni_bridge_state.store import Store
 from cnm_bridge.assembly import assemble
 from cnm_bridge.core.settings import Scope, Settings
 from cnm_bridge.server.rpc import Method
+from tests.contract.serving import serving
 
 NETWORK, ENDPOINT = "a1" * 32, "e2" * 32
-DOCKERD = json.loads(Path(__file__).with_name("dockerd.json").read_text("utf-8"))
-"""Requests as moby marshals them (`daemon/libnetwork/drivers/remote/api/api.go`), by call and engine version."""
+DOCKERD = {
+    f"{driver}.{call}": bodies
+    for driver, file in (("NetworkDriver", "dockerd.json"), ("IpamDriver", "dockerd_ipam.json"))
+    for call, bodies in json.loads(Path(__file__).with_name(file).read_text("utf-8")).items()
+}
+"""Requests as moby marshals them (`daemon/libnetwork/*/remote/api/api.go`), by call and engine version."""
 
 
 @contextmanager
@@ -44,10 +49,9 @@ def test_the_scope_of_an_instance(tmp_path: Path) -> None:
 
 
 def test_every_call_exists(tmp_path: Path) -> None:
-    """The calls are those of moby's remote driver and the handshake: the plugin socket answers Docker only."""
+    """The calls are those of moby's remote drivers and the handshake: the plugin socket answers Docker only."""
     with methods(tmp_path) as table:
-        own = {name for name in table if not name.startswith("IpamDriver.")}
-        assert own == {"Plugin.Activate", *(f"NetworkDriver.{name}" for name in DOCKERD)}
+        assert set(table) == {"Plugin.Activate", *DOCKERD}
 
 
 @pytest.mark.parametrize(
@@ -58,7 +62,7 @@ def test_what_dockerd_sends_fits(tmp_path: Path, call: str, version: str, body: 
     """Each request of each engine fits the schema of its call; a call without a body has none."""
     assert version
     with methods(tmp_path) as table:
-        schema = table[f"NetworkDriver.{call}"].schema
+        schema = table[call].schema
     assert (schema is None) == (body is None)
     if schema:
         load_validator(schema)(body)
@@ -77,7 +81,7 @@ def test_what_dockerd_sends_fits(tmp_path: Path, call: str, version: str, body: 
         ("NetworkDriver.AllocateNetwork", {"NetworkID": NETWORK}, {"Options": {}}),
         (
             "NetworkDriver.AllocateNetwork",
-            DOCKERD["AllocateNetwork"]["28 swarm"],
+            DOCKERD["NetworkDriver.AllocateNetwork"]["28 swarm"],
             {"Options": {"cni.network": "lan", "cni.ifname-prefix": "lan"}},
         ),
         ("NetworkDriver.FreeNetwork", {"NetworkID": NETWORK}, {}),
@@ -89,10 +93,65 @@ def test_what_dockerd_sends_fits(tmp_path: Path, call: str, version: str, body: 
         ("NetworkDriver.Leave", {"NetworkID": NETWORK, "EndpointID": ENDPOINT}, {}),
         ("NetworkDriver.DeleteEndpoint", {"NetworkID": NETWORK, "EndpointID": ENDPOINT}, {}),
         ("NetworkDriver.DeleteNetwork", {"NetworkID": NETWORK}, {}),
+        ("IpamDriver.GetCapabilities", {}, {"RequiresMACAddress": False, "RequiresRequestReplay": False}),
+        (
+            "IpamDriver.GetDefaultAddressSpaces",
+            {},
+            {"LocalDefaultAddressSpace": "CniBridgeLocal", "GlobalDefaultAddressSpace": "CniBridgeGlobal"},
+        ),
+        ("IpamDriver.ReleasePool", DOCKERD["IpamDriver.ReleasePool"]["all"], {}),
+        ("IpamDriver.ReleaseAddress", DOCKERD["IpamDriver.ReleaseAddress"]["all"], {}),
     ],
 )
 async def test_calls_without_effect(tmp_path: Path, call: str, body: JsonObject, answer: JsonObject) -> None:
-    """Calls about unknown objects, and calls that only other drivers need, have fixed answers."""
+    """Calls about unknown objects, and calls that only other drivers need, have fixed answers.
+
+    Docker may release what is unknown, and release it twice.
+    """
     with methods(tmp_path) as table:
         found = table[call].answer
         assert (await found(body, 0) if callable(found) else found) == answer
+
+
+POOL = "lan,10.1.2.0/24,,5f0c81aa"
+
+
+@pytest.mark.parametrize(
+    ("call", "body", "error"),
+    [
+        ("RequestPool", b"", "the request has no body, as when Docker repeats a call"),
+        ("RequestPool", b"{", "the request is invalid"),
+        (
+            "RequestPool",
+            json.dumps(DOCKERD["IpamDriver.RequestPool"]["28, no options"]).encode(),
+            "--ipam-opt cni.ipam=NAME",
+        ),
+        (
+            "RequestPool",
+            json.dumps(DOCKERD["IpamDriver.RequestPool"]["20.10"]).encode(),
+            "cni.ipam: there is no IPAM section lan in",
+        ),
+        ("RequestPool", b'{"AddressSpace": "x", "Pool": "10.1.2.0/99"}', "RequestPool: Pool: "),
+        (
+            "RequestPool",
+            json.dumps(DOCKERD["IpamDriver.RequestPool"]["swarm"]).encode(),
+            "make the network without --ipam-driver",
+        ),
+        ("RequestAddress", b'{"PoolID": "default/10.0.0.0", "Address": ""}', "is not one of cni-bridge"),
+        ("RequestAddress", json.dumps({"PoolID": POOL, "Address": "10.1.2.x"}).encode(), "Address: "),
+        (
+            "RequestAddress",
+            json.dumps({"PoolID": POOL, "Address": ""}).encode(),
+            "cni.ipam: there is no IPAM section lan in",
+        ),
+        ("RequestAddress", json.dumps({"PoolID": "a b", "Address": ""}).encode(), "the request is invalid: PoolID"),
+    ],
+)
+async def test_errors_of_the_ipam_driver(tmp_path: Path, call: str, body: bytes, error: str) -> None:
+    """Docker reads the text of an error under `Error`, not under that of NetworkDriver; nothing is stored."""
+    async with serving(tmp_path) as served:
+        status, answer = await served.post(f"IpamDriver.{call}", body)
+        assert status == 200
+        assert set(answer) == {"Error"}
+        assert error in str(answer["Error"])
+        assert served.records() == ()
