@@ -20,7 +20,6 @@ error is raised; only `force` forgets it.
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from enum import Enum, auto
 from functools import partial
 from typing import Final
 
@@ -44,33 +43,6 @@ _REJECTIONS: Final = frozenset(
         ErrorCode.INVALID_NAMESPACE,
     }
 )
-
-
-class AddProgress(Enum):
-    """How far the ADD of a plugin came."""
-
-    COMPLETED = auto()
-    BEGUN = auto()
-    """It has not completed. It may not even have begun, if it was the next one to run."""
-    NOT_BEGUN = auto()
-
-
-def progress_of_add(index: int, added_plugins: int | None) -> AddProgress:
-    """Return how far the ADD of the plugin at `index` came.
-
-    The first `added_plugins` of the list have completed ADD; None: all have. Results are stored before the next plugin
-    begins, so at most one plugin is in between.
-    """
-    if added_plugins is None or index < added_plugins:
-        return AddProgress.COMPLETED
-    return AddProgress.BEGUN if index == added_plugins else AddProgress.NOT_BEGUN
-
-
-def is_done(failed: PluginError, progress: AddProgress) -> bool:
-    """Return whether a plugin needs no further DEL although its DEL failed."""
-    if progress is AddProgress.NOT_BEGUN or says_unknown_container(failed):
-        return True
-    return progress is AddProgress.BEGUN and _code_of_answer(failed) in _REJECTIONS
 
 
 def says_unknown_container(failed: PluginError) -> bool:
@@ -124,9 +96,11 @@ async def delete_in_reverse(
     for index, plugin in reversed(tuple(enumerate(network.plugins))):
         if index in completed:
             continue
-        progress = progress_of_add(index, added_plugins)
+        # Results are stored before the next plugin begins, so at most one plugin's ADD has begun and not completed.
+        has_added = added_plugins is None or index < added_plugins
+        is_between = index == added_plugins
         received = attachment if hooks.attachment_of is None else hooks.attachment_of(index)
-        again = replace(received, args=()) if progress is AddProgress.BEGUN else received
+        again = replace(received, args=()) if is_between else received
         make = partial(requests.attachment, Verb.DEL, network, plugin)
         try:
             try:
@@ -138,8 +112,9 @@ async def delete_in_reverse(
                     await hooks.restore()
                 await _delete(executor, partial(make, again), prev_result, hooks)
         except PluginError as exc:
-            done = is_done(exc, progress)
-            if progress is AddProgress.COMPLETED and not done and not force:
+            is_rejected = is_between and _code_of_answer(exc) in _REJECTIONS
+            done = not (has_added or is_between) or is_rejected or says_unknown_container(exc)
+            if has_added and not done and not force:
                 raise
             log_event(__name__, "plugin.delete_failed", plugin=plugin.type, error=str(exc))
             if not done:

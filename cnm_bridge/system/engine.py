@@ -23,7 +23,7 @@ from aiodocker import Docker, DockerError
 from aiodocker.networks import DockerNetwork
 
 from cni_bridge_spec import JsonError, JsonObject, JsonValue, as_object, find_str, get_object, get_str
-from cnm_bridge.core.engine_facts.container import EngineContainer, find_sandbox, has_name, has_other_network
+from cnm_bridge.core.engine_facts.container import EngineContainer, find_sandbox, has_name
 from cnm_bridge.core.engine_facts.engine import EngineDescription, EngineVersion
 from cnm_bridge.core.engine_facts.network import (
     EngineIpamNetwork,
@@ -188,20 +188,6 @@ class Engine:
         network = await self.find_network(network_id)
         return None if network is None else network.name
 
-    async def is_only_network(self, network_id: str, endpoint_id: str) -> bool:
-        """Return whether the container of an endpoint is on no other network; False if that is not certain.
-
-        The engine answers without a lock that a running driver call holds, so a call may ask.
-        """
-        network = await self.find_network(network_id)
-        endpoint = network.endpoints.get(endpoint_id) if network else None
-        if network is None or endpoint is None or not endpoint.name:
-            return False
-        filters = json.dumps({"name": [f"^/{re.escape(endpoint.name)}$"]})
-        async with self._asked() as docker:
-            shown = await _containers(docker, "Names", "NetworkSettings", filters=filters)
-            return [has_other_network(one, network) for one in shown if has_name(one, endpoint.name)] == [False]
-
     async def network_names(self) -> Mapping[str, str]:
         """Return the name of each network, by ID."""
         async with self._asked() as docker:
@@ -220,7 +206,7 @@ class Engine:
     async def find_starting(self, container_ids: Sequence[str]) -> tuple[EngineContainer, ...]:
         """Return the containers with these IDs that the engine lists. One of them is being started or connected.
 
-        A call of Docker may use it, as it may use `is_only_network`.
+        A call of Docker may use it: the engine answers without a lock that a running driver call holds.
         """
         filters = json.dumps({"id": list(container_ids)})
         keys = ("Id", "Names", "Image", "Labels", "State", "HostConfig", "NetworkSettings")

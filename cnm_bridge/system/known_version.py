@@ -16,14 +16,21 @@ _GIVEN_UP_AFTER_S: Final = 10.0
 
 
 class KnownVersion:
-    """The version that the engine reported last, in this run of the daemon or in an earlier one."""
+    """The version that the engine reported last, in this run of the daemon or in an earlier one.
+
+    Attributes:
+        current: The version, None if no engine has ever reported one.
+        is_up: Whether the engine answers; None if that is not known since the daemon's start. While it boots it does
+            not, although it starts containers.
+        ups: How often the engine has come up since the daemon's start: what one says of itself holds until the next.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
         stored = store.engine_version()
-        self._current = None if stored is None else EngineVersion.parse(stored)
-        self._is_up: bool | None = None
-        self._ups = 0
+        self.current = None if stored is None else EngineVersion.parse(stored)
+        self.is_up: bool | None = None
+        self.ups = 0
         self._looked = asyncio.Event()
 
     async def wait_looked(self) -> None:
@@ -34,47 +41,27 @@ class KnownVersion:
         except TimeoutError:
             self._looked.set()
 
-    @property
-    def current(self) -> EngineVersion | None:
-        """The version, None if no engine has ever reported one."""
-        return self._current
-
-    @property
-    def is_up(self) -> bool:
-        """Whether the engine answers. While it boots it does not, although it starts containers."""
-        return self._is_up is True
-
-    @property
-    def ups(self) -> int:
-        """How often the engine has come up since the daemon's start: what one says of itself holds until the next."""
-        return self._ups
-
-    @property
-    def was_asked(self) -> bool:
-        """Whether it is known, since the daemon's start, if the engine answers."""
-        return self._is_up is not None
-
     def note(self, version: EngineVersion | None) -> None:
         """Remember what the engine reports now."""
-        self._current = version
-        self._is_up = True
-        self._ups += 1
+        self.current = version
+        self.is_up = True
+        self.ups += 1
         self._looked.set()
 
     async def give_up(self) -> None:
         """Count the engine as down if it is still silent some time after the daemon's start."""
         await asyncio.sleep(_GIVEN_UP_AFTER_S)
-        if self._is_up is None:
+        if self.is_up is None:
             self.lose()
 
     def lose(self) -> None:
         """Remember that the engine does not answer, or not any more."""
-        self._is_up = False
+        self.is_up = False
         self._looked.set()
 
     async def keep(self) -> None:
         """Store the version, if it differs from the stored one. A full disk is no error: it is asked for again."""
-        text = str(self._current) if self._current else None
+        text = str(self.current) if self.current else None
         if text is not None and text != self._store.engine_version():
             try:
                 await self._store.put_engine_version(text)

@@ -23,7 +23,7 @@ from cni_bridge_spec import JsonError
 from cni_bridge_state import EndpointId, EndpointRecord, NetworkId, Phase, PortRequest, StateError, WrongPhase
 from cni_bridge_state.store import Store
 from cni_invoker import CniError, NetworkConfigurationList
-from cnm_bridge.core.engine_facts.container import container_of_cgroup, is_only_network
+from cnm_bridge.core.engine_facts.container import container_of_cgroup, has_other_network, is_only_network
 from cnm_bridge.core.errors import BridgeError, CannotPublish, EngineUnavailable, KernelError, Refused
 from cnm_bridge.core.planning.ports import cannot_publish, publishing_plugins
 from cnm_bridge.core.wire import CreateEndpoint, EndpointReference, ProgramExternalConnectivity
@@ -94,8 +94,12 @@ class Unpublished:
         """Ask the engine whether the network is the container's only one; without an answer in time, return False."""
         try:
             async with asyncio.timeout(_PATIENCE_S):
-                return await self.engine.is_only_network(request.network_id, request.endpoint_id)
-        except (EngineUnavailable, TimeoutError) as exc:
+                network = await self.engine.find_network(request.network_id)
+                endpoint = network.endpoints.get(request.endpoint_id) if network else None
+                name = endpoint.name if endpoint else ""
+                container = await self.engine.find_container_named(name) if name else None
+                return bool(network and container and not has_other_network(container.document, network))
+        except (EngineUnavailable, JsonError, TimeoutError) as exc:
             log.info("container.networks_unknown", error=str(exc) or type(exc).__name__)
             return False
 

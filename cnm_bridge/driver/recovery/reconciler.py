@@ -257,14 +257,9 @@ class Reconciler:
     _round_ended: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
     @property
-    def engine_is_up(self) -> bool:
-        """Whether the daemon is connected to the engine's event stream."""
-        return self.engine.is_up
-
-    @property
-    def engine_was_asked(self) -> bool:
-        """Whether it is known, since the daemon's start, if the engine answers."""
-        return self.engine.version.was_asked
+    def engine_is_up(self) -> bool | None:
+        """Whether the daemon is connected to the engine's event stream; None if that is not known yet."""
+        return self.engine.version.is_up
 
     async def run(self) -> None:
         """Run rounds until cancelled."""

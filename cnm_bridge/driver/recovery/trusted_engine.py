@@ -161,11 +161,6 @@ class TrustedEngine:
     version: KnownVersion
     driver: str
 
-    @property
-    def is_up(self) -> bool:
-        """Whether the daemon is connected to the engine's event stream."""
-        return self.version.is_up
-
     async def follow(self, begin: Callable[[], None], on_connected: Callable[[str], None]) -> None:
         """Stay connected to the event stream until cancelled; call `begin` when a round should begin.
 

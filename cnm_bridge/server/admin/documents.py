@@ -154,7 +154,7 @@ class Status:
         document: JsonObject = {
             "runningPlugins": await asyncio.to_thread(self._list_running),
             "engine": {
-                "isUp": self.reconcile.engine_is_up if self.reconcile.engine_was_asked else None,
+                "isUp": self.reconcile.engine_is_up,
                 "identity": self.store.engine_identity(),
                 "rounds": self.reconcile.rounds,
             },

@@ -126,7 +126,7 @@ class Metrics:
             "pending_teardowns": pending_teardowns,
             "pending_teardown_age_seconds": oldest_failure_s,
             "endpoints_unpublished": len(self.unpublished.reasons),
-            "engine_up": int(self.reconcile.engine_is_up),
+            "engine_up": int(bool(self.reconcile.engine_is_up)),
             "reconcile_rounds": self.reconcile.rounds,
             "reconcile_last_round_timestamp_seconds": self.reconcile.last_round or 0.0,
             "state_size_bytes": sum(_sizes(self.state_dir)),

@@ -83,7 +83,7 @@ class Actions:
     def _left(self, *, is_complete: bool = True) -> JsonObject:
         return {
             "isComplete": is_complete,
-            "isEngineUp": self.reconciler.engine_is_up,
+            "isEngineUp": bool(self.reconciler.engine_is_up),
             "pendingTeardowns": describe_pending(self.teardowns),
             "leftovers": self.ipam.uncertain(),
         }
