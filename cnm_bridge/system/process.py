@@ -95,21 +95,16 @@ def locked_run_directory(path: Path) -> Iterator[None]:
         Refused: Another process holds the lock.
         OSError: The directory cannot be created or opened.
     """
-    descriptor = _lock(path)
-    try:
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _lock(path: Path) -> int:
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Refused(
+                f"run directory {path} is used by another cni-bridge; stop that first, or give this one another "
+                "--run-dir"
+            ) from None
+        yield
+    finally:
         os.close(descriptor)
-        raise Refused(
-            f"run directory {path} is used by another cni-bridge; stop that first, or give this one another --run-dir"
-        ) from None
-    return descriptor

@@ -144,11 +144,11 @@ class MoveAttacher:
 
     def create_reply(self, record: EndpointRecord) -> ChosenInterface:
         """Return the addresses and the MAC of the link."""
-        return choose_interface(_snapshot(Endpoint(record)), record.requested)
+        return choose_interface(snapshot_of(Endpoint(record)), record.requested)
 
     async def attach(self, record: EndpointRecord) -> EndpointRecord:
         """Store that the endpoint is joined. libnetwork then moves the link, and the sandbox is synced afterwards."""
-        snapshot = _snapshot(Endpoint(record))
+        snapshot = snapshot_of(Endpoint(record))
         record = replace(record, phase=Phase.JOINED, ifname_prefix=self.places.find_prefix(record))
         record = replace(record, snapshot=(await self.sandbox_sync.as_allowed(record.sandbox, snapshot)).to_json())
         endpoint = Endpoint(record)
@@ -160,7 +160,7 @@ class MoveAttacher:
         """Return the link, and the gateways and routes that libnetwork can program."""
         endpoint = Endpoint(record)
         return describe_join(
-            _snapshot(endpoint), endpoint.host_link, prefix=record.ifname_prefix, internal=record.internal
+            snapshot_of(endpoint), endpoint.host_link, prefix=record.ifname_prefix, internal=record.internal
         )
 
     def joined_record(self, record: EndpointRecord) -> EndpointRecord:
@@ -190,7 +190,8 @@ def warn_of_dns(record: EndpointRecord) -> None:
         log.warning("endpoint.dns_not_replaced", endpoint_id=record.id, configuration=record.attachment.network)
 
 
-def _snapshot(endpoint: Endpoint) -> Snapshot:
+def snapshot_of(endpoint: Endpoint) -> Snapshot:
+    """Return the snapshot of an endpoint; raise `WrongPhase` if it has none yet."""
     if endpoint.snapshot is None:
         raise WrongPhase(endpoint.id, endpoint.record.phase, Phase.JOINED)
     return endpoint.snapshot

@@ -64,6 +64,12 @@ class SandboxOwner:
     stored: EngineContainer | None = None
     unknown: str = ""
 
+    @property
+    def first_process(self) -> ProcessRecord | None:
+        """Its first process, as it is stored."""
+        process = self.process
+        return None if process is None else ProcessRecord(pid=process.pid, started=process.started)
+
 
 @dataclass(slots=True)
 class SandboxOwners:
@@ -166,17 +172,13 @@ class Place:
 
     Attributes:
         obstacle: Why it cannot be made in the sandbox, None if it can.
-        process: The first process of the container, None if it was not looked for or is not known.
-        container: Who the container is, None if it was not looked for or is not known.
-        unknown: Why the container is not known.
+        owner: The container that the sandbox belongs to, if it was looked for.
         template: Where in `args` the plugins receive its identity, None for nowhere.
         link_local: The addresses of `--link-local-ip`, which Docker adds only to a link that it moves.
     """
 
     obstacle: str | None
-    process: ProcessRecord | None = None
-    container: EngineContainer | None = None
-    unknown: str = ""
+    owner: SandboxOwner
     template: JsonObject | None = None
     link_local: tuple[IpInterface, ...] = ()
 
@@ -189,17 +191,18 @@ class Place:
         request = record.attachment.identity
         if request is None:
             return record
-        if self.container is not None:
-            identified = with_identity(record.attachment, request, self.container, self.template)
+        container = self.owner.container or self.owner.stored
+        if container is not None:
+            identified = with_identity(record.attachment, request, container, self.template)
             if identified.left_out:
                 log.warning("endpoint.identity_incomplete", endpoint_id=record.id, left_out=identified.left_out)
             return replace(record, attachment=identified.attachment)
         if request.is_required:
             raise Refused(
-                f"cni.identity-required: the container's identity is not known: {self.unknown}; start the container "
-                "again, or leave out cni.identity-required"
+                f"cni.identity-required: the container's identity is not known: {self.owner.unknown}; start the "
+                "container again, or leave out cni.identity-required"
             )
-        log.info("endpoint.unidentified", endpoint_id=record.id, reason=self.unknown)
+        log.info("endpoint.unidentified", endpoint_id=record.id, reason=self.owner.unknown)
         return record
 
 
@@ -217,7 +220,7 @@ class PlaceFinder:
         sandbox = record.sandbox
         if not self.kernel.is_namespace(sandbox):
             reason = "the sandbox does not exist yet"
-            return Place(obstacle=reason, unknown=reason)
+            return Place(obstacle=reason, owner=SandboxOwner(unknown=reason))
         await self.version.wait_looked()
         obstacle = self._find_obstacle(record)
         may_collide = record.attachment.ifname.rstrip(digits) == record.ifname_prefix
@@ -236,13 +239,9 @@ class PlaceFinder:
         is_running = owner.container is not None and owner.container.is_running
         if obstacle is None and is_running and is_guarded(Endpoint(record).network):
             obstacle = _OPEN_AT_FIRST
-        process = owner.process
-        known = None if process is None else ProcessRecord(pid=process.pid, started=process.started)
         return Place(
             obstacle=obstacle,
-            process=known,
-            container=owner.container or owner.stored,
-            unknown=owner.unknown,
+            owner=owner,
             template=self._find_template(record),
             link_local=await self._find_link_local(record, owner) if obstacle is None else (),
         )

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import structlog
 
-from cni_bridge_state import AttachMode, EndpointRecord, Phase, WrongPhase
+from cni_bridge_state import AttachMode, EndpointRecord, Phase
 from cni_bridge_state.store import Store
 from cni_invoker import Result, Runtime
 from cnm_bridge.core.endpoint import Endpoint, pin_path, staging_path
@@ -47,7 +47,7 @@ from cnm_bridge.core.wire import ChosenInterface, Joined
 from cnm_bridge.driver.attach.attacher import DeleteProgress
 from cnm_bridge.driver.attach.detachers import SandboxDetacher
 from cnm_bridge.driver.attach.leases import Leases
-from cnm_bridge.driver.attach.move_attacher import MoveAttacher, run_add, warn_of_dns
+from cnm_bridge.driver.attach.move_attacher import MoveAttacher, run_add, snapshot_of, warn_of_dns
 from cnm_bridge.driver.attach.place_finder import PlaceFinder, refuse_to_move, why_no_link
 from cnm_bridge.driver.attach.sandbox_sync import SandboxSync
 from cnm_bridge.system.kernel import Finish, Kernel, Pin, StagedLink
@@ -103,7 +103,7 @@ class SandboxAttacher:
 
     def create_reply(self, record: EndpointRecord) -> ChosenInterface:
         """Return the reserved addresses and the MAC that the link will have; nothing in mode *direct*."""
-        return choose_interface(_snapshot(record), record.requested)
+        return choose_interface(snapshot_of(Endpoint(record)), record.requested)
 
     async def attach(self, record: EndpointRecord) -> EndpointRecord:
         """Run the plugins in the sandbox, or in a staging namespace if that is not possible."""
@@ -122,8 +122,8 @@ class SandboxAttacher:
         pin = self._pin(record)
         if not await pin.make(record.sandbox):
             return await self._move_instead(record, why_no_link(record))
-        expected = _snapshot(record)
-        joining = replace(_with_chain(record, pin.path), phase=Phase.JOINING, first_process=place.process)
+        expected = snapshot_of(Endpoint(record))
+        joining = replace(_with_chain(record, pin.path), phase=Phase.JOINING, first_process=place.owner.first_process)
         try:
             await self.store.put_endpoint(joining)
         except BaseException:
@@ -133,7 +133,7 @@ class SandboxAttacher:
 
     def join_reply(self, record: EndpointRecord) -> Joined:
         """Return the gateways: libnetwork adds the default routes for the container's gateway endpoint."""
-        joined = describe_join(_snapshot(record), "", prefix=record.ifname_prefix, internal=record.internal)
+        joined = describe_join(snapshot_of(Endpoint(record)), "", prefix=record.ifname_prefix, internal=record.internal)
         return replace(joined, link=None, routes=())
 
     def joined_record(self, record: EndpointRecord) -> EndpointRecord:
@@ -243,7 +243,7 @@ class SandboxAttacher:
         refuse_to_move(record, reason)
         log.info("endpoint.moved_instead", endpoint_id=record.id, reason=reason)
         await self.kernel.remove_staging(pin_path(self.run_dir, record.attachment.id))
-        expected = _snapshot(record)
+        expected = snapshot_of(Endpoint(record))
         record = _with_chain(record, staging_path(self.run_dir, record.attachment.id))
         record = _as_moved(replace(record, phase=Phase.JOINING, snapshot=None), reason)
         await self.store.put_endpoint(record)
@@ -316,10 +316,3 @@ def _refuse_other_mac(endpoint: Endpoint, expected: Snapshot, snapshot: Snapshot
             f"CNI configuration {endpoint.network.name} ignored the requested MAC: the link has MAC "
             f"{snapshot.link.mac}, not {mac}; leave out --mac-address"
         )
-
-
-def _snapshot(record: EndpointRecord) -> Snapshot:
-    snapshot = Endpoint(record).snapshot
-    if snapshot is None:
-        raise WrongPhase(record.id, record.phase, Phase.JOINED)
-    return snapshot

@@ -55,19 +55,9 @@ class _Joined:
         return cls(endpoint=endpoint, snapshot=endpoint.snapshot, sandbox=endpoint.sandbox)
 
     @property
-    def id(self) -> EndpointId:
-        """Docker's endpoint ID."""
-        return self.endpoint.id
-
-    @property
-    def internal(self) -> bool:
-        """Whether its network is internal."""
-        return self.endpoint.record.internal
-
-    @property
     def sandbox_plan(self) -> SandboxPlan:
         """The plan for its sandbox."""
-        return plan_sandbox(self.snapshot, internal=self.internal)
+        return plan_sandbox(self.snapshot, internal=self.endpoint.record.internal)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,12 +89,12 @@ class SandboxSync:
             return
         is_wanted = self.announcer.join(endpoint)
         if not joined.sandbox_plan.is_empty:
-            self._candidates.add(joined.id)
+            self._candidates.add(joined.endpoint.id)
             is_wanted = True
         version = self.version.current
         engine_calls = version is not None and version.makes_sandbox_first and self.kernel.is_namespace(joined.sandbox)
         if is_wanted and not engine_calls:
-            self._watch(joined.id)
+            self._watch(joined.endpoint.id)
 
     def become_gateway(self, endpoint_id: EndpointId) -> None:
         """Record that the endpoint is its container's gateway endpoint, for which libnetwork adds default routes."""
@@ -169,15 +159,15 @@ class SandboxSync:
                 link = self.kernel.link_in_sandbox(leaving.sandbox, leaving.endpoint.altname)
                 taken = await link.withdraw(replace(sandbox_plan, rules=rules))
         except KernelError as exc:
-            log.warning("endpoint.not_withdrawn", endpoint_id=leaving.id, error=str(exc))
+            log.warning("endpoint.not_withdrawn", endpoint_id=leaving.endpoint.id, error=str(exc))
         else:
-            log.info("endpoint.withdrawn", endpoint_id=leaving.id, taken=taken)
+            log.info("endpoint.withdrawn", endpoint_id=leaving.endpoint.id, taken=taken)
 
     def _others_in_sandbox(self, joined: _Joined) -> Iterator[_Joined]:
         """Yield the other endpoints of the same sandbox."""
         for record in self.store.endpoints_in_sandbox(joined.sandbox):
             other = _Joined.of(Endpoint(record))
-            if other is not None and other.id != joined.id:
+            if other is not None and other.endpoint.id != joined.endpoint.id:
                 yield other
 
     async def _sync(self, joined: _Joined) -> None:
@@ -190,8 +180,8 @@ class SandboxSync:
         if done is None:
             return
         if done:
-            log.info("endpoint.synced", endpoint_id=joined.id, added=done)
-        self._watches.cancel(joined.id)
+            log.info("endpoint.synced", endpoint_id=joined.endpoint.id, added=done)
+        self._watches.cancel(joined.endpoint.id)
 
     async def run(self) -> None:
         """Sync the sandboxes of joined endpoints, then watch, and announce addresses, until cancelled."""
@@ -260,7 +250,7 @@ class SandboxSync:
             self.forget(endpoint_id)
             return
         is_gateway = endpoint_id in self._gateways
-        placement = describe_placement(joined.snapshot, internal=joined.internal, is_gateway=is_gateway)
+        placement = describe_placement(joined.snapshot, internal=joined.endpoint.record.internal, is_gateway=is_gateway)
         link = self.kernel.link_in_sandbox(joined.sandbox, joined.endpoint.altname)
         placed = await link.wait_placed(placement, _PLACEMENT_LIMIT_S)
         if not placed and self.kernel.is_namespace(joined.sandbox):  # otherwise the container has been removed
