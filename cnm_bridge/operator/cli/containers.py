@@ -120,15 +120,20 @@ class Inventory:
     @property
     def networks(self) -> Mapping[str, str]:
         """The name of each network, or its short ID."""
-        ids = [get_str(one, "id") for one in get_objects(self.document, "networks")]
-        known = {get_str(one, "id"): find_str(one, "name") for one in get_objects(self.document, "networks")}
+        ids = [get_str(network, "id") for network in get_objects(self.document, "networks")]
+        known = {
+            get_str(network, "id"): find_str(network, "name") for network in get_objects(self.document, "networks")
+        }
         return {one: self.network_names.get(one) or known[one] or one[:SHORT] for one in ids}
 
     @property
     def network_documents(self) -> tuple[JsonObject, ...]:
         """The documents of the networks; the engine knows the name of a new one before the daemon does."""
         documents = get_objects(self.document, "networks")
-        return tuple({**one, "name": self.network_names.get(get_str(one, "id")) or one["name"]} for one in documents)
+        return tuple(
+            {**document, "name": self.network_names.get(get_str(document, "id")) or document["name"]}
+            for document in documents
+        )
 
     def find_network(self, name: str) -> str:
         """Return the ID of the network that a name, or the beginning of an ID, stands for.
@@ -138,7 +143,7 @@ class Inventory:
         """
         networks = self.networks
         found = [one for one, known in networks.items() if known == name]
-        found = found or [one for one in networks if one.startswith(name)]
+        found = found or [network for network in networks if network.startswith(name)]
         if len(found) == 1:
             return found[0]
         if found:
@@ -168,15 +173,15 @@ class Inventory:
             UnknownName: There are none, or it stands for several things.
         """
         endpoints = get_objects(self.document, "endpoints")
-        ids = [get_str(one, "id") for one in endpoints]
+        ids = [get_str(endpoint, "id") for endpoint in endpoints]
         named = [found for found in ids if found in self.containers and self.containers[found].name == name]
         if named:
             return tuple(named)
         plain = name.partition("/")[0]
         addressed = [
-            get_str(one, "id")
-            for one in endpoints
-            if any(address.partition("/")[0] == plain for address in all_addresses(one))
+            get_str(endpoint, "id")
+            for endpoint in endpoints
+            if any(address.partition("/")[0] == plain for address in all_addresses(endpoint))
         ]
         if addressed:
             return tuple(addressed)
@@ -251,7 +256,7 @@ def take_inventory(
         containers, names = ask_engine(docker_host, limit_s)
     except EngineUnavailable as exc:
         notes.append(f"names of containers are not known: {exc}")
-    by_endpoint = {one.endpoint_id: container for container in containers for one in container.networks}
+    by_endpoint = {network.endpoint_id: container for container in containers for network in container.networks}
     return Inventory(
         document=document, containers=by_endpoint, all_containers=containers, network_names=names, notes=notes
     )

@@ -69,10 +69,10 @@ def _of_others(inventory: Inventory) -> dict[str, Sequence[str]]:
     ours = inventory.networks
     rows: dict[str, list[Row]] = {}
     for container in inventory.all_containers:
-        for one in container.networks if container.state in RUNNING else ():
-            name = inventory.network_names.get(one.id, one.key)  # it may have been connected by an ID
-            if one.id not in ours and name not in _WITHOUT_LINK:
-                rows.setdefault(name, []).append((container.name, " ".join(one.addresses)))
+        for network in container.networks if container.state in RUNNING else ():
+            name = inventory.network_names.get(network.id, network.key)  # it may have been connected by an ID
+            if network.id not in ours and name not in _WITHOUT_LINK:
+                rows.setdefault(name, []).append((container.name, " ".join(network.addresses)))
     return {f"{_OTHERS}  network {name}": _aligned(found) for name, found in sorted(rows.items())}
 
 

@@ -235,7 +235,7 @@ def _connects(pair: Pair, host: str, port: int) -> bool:
         addresses: tuple[Address, ...] = (ip_address(host),)
     except ValueError:
         addresses = parse_lookup(pair.inside(first, "nslookup", host, RESPONDER).output)
-    return any(_tries(pair, str(one), port).succeeded for one in addresses)
+    return any(_tries(pair, str(address), port).succeeded for address in addresses)
 
 
 def _tries(pair: Pair, address: str, port: int) -> CompletedCommand:

@@ -96,7 +96,9 @@ def _check_commands(facts: Facts) -> Iterator[Finding]:
     existing = {"iptables"} if facts.firewall.iptables is not None else set()
     existing |= {"nft"} if facts.firewall.has_nft else set()
     for command, package in _PACKAGES.items():
-        users = [one.network.name for one in facts.networks if command in packet_filters(one.network)]
+        users = [
+            configured.network.name for configured in facts.networks if command in packet_filters(configured.network)
+        ]
         if users and command not in existing:
             yield error(
                 "command-missing",

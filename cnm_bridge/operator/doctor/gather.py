@@ -120,7 +120,7 @@ def _docker_network(network: EngineNetwork, lists: Collection[str]) -> DockerNet
         name=network.name,
         configuration=list_name(network, lists),
         pools=network.pools,
-        containers=tuple(sorted(one.name for one in network.endpoints.values() if one.name)),
+        containers=tuple(sorted(endpoint.name for endpoint in network.endpoints.values() if endpoint.name)),
     )
 
 

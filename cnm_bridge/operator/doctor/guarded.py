@@ -63,7 +63,7 @@ def check_guarded(facts: Facts) -> Iterator[Finding]:
 
 
 def _check_status(facts: Facts, status: JsonObject) -> Iterator[Finding]:
-    named = [one.network.name for one in facts.networks if _needs_daemon(one.network)]
+    named = [configured.network.name for configured in facts.networks if _needs_daemon(configured.network)]
     if status["isRunning"] is not True and (named or status["needsDaemon"] is True):
         of = f" of {', '.join(named)}" if named else ""
         yield error(

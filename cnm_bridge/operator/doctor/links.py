@@ -99,7 +99,7 @@ def _check_missing(facts: Facts, configured: ConfiguredNetwork) -> Iterator[Find
     """Find a parent or a device that is not there, such as a NIC that was removed."""
     network = configured.network
     existing = frozenset(one for name, link in facts.links.items() for one in (name, *link.altnames))
-    in_use = any(one.configuration == network.name for one in facts.endpoints)
+    in_use = any(endpoint.configuration == network.name for endpoint in facts.endpoints)
     is_used = any(one.configuration == network.name for one in facts.engine.networks)
     for name, what in find_missing_links(network, existing, in_use=in_use) if existing else ():
         near = did_you_mean(name, existing, cutoff=0.6)

@@ -95,7 +95,7 @@ async def _gather(
     if not quick:
         runtime = Runtime(settings.cni_bin_dirs, Limits(), in_process=installed_plugins())
         preflight = await run_preflight(runtime, network)
-        missing = [one for one in preflight.plugins if one.path is None and not one.in_process]
+        missing = [plugin for plugin in preflight.plugins if plugin.path is None and not plugin.in_process]
         absent = tuple(f"{one.label}: {text}" for one in missing for text in one.problems)
         problems, warnings = preflight.all_problems, preflight.all_warnings
     try:
@@ -211,7 +211,7 @@ def check_networks(facts: Facts) -> Iterator[Finding]:
 
 
 def _check_docker_networks(facts: Facts) -> Iterator[Finding]:
-    known = {one.network.name: one.network for one in facts.networks}
+    known = {configured.network.name: configured.network for configured in facts.networks}
     for docker in facts.engine.networks:
         if docker.configuration is None:
             continue
@@ -305,12 +305,14 @@ def _check_ranges(facts: Facts, configured: ConfiguredNetwork) -> Iterator[Findi
 def _is_unused(name: str, facts: Facts) -> bool:
     """Return whether a link is a bridge that has no links and is in no list."""
     link = facts.links.get(name)
-    listed = {bridge for one in facts.networks for bridge in bridges(one.network)}
+    listed = {bridge for configured in facts.networks for bridge in bridges(configured.network)}
     return link is not None and link.kind == "bridge" and not link.has_ports and name not in listed
 
 
 def _check_overlaps(facts: Facts) -> Iterator[Finding]:
-    ranges = [(one.network.name, found) for one in facts.networks for found in find_ranges(one.network)]
+    ranges = [
+        (configured.network.name, found) for configured in facts.networks for found in find_ranges(configured.network)
+    ]
     for (name, one), (other_name, other) in combinations(ranges, 2):
         if (
             name != other_name

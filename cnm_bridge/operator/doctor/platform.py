@@ -53,7 +53,7 @@ def check_kernel(facts: Facts) -> Iterator[Finding]:
 
 def _check_sysctls(facts: Facts) -> Iterator[Finding]:
     sysctls = facts.sysctls
-    forwarded = [one for one in facts.networks if forwarding_links(one.network)]
+    forwarded = [configured for configured in facts.networks if forwarding_links(configured.network)]
     # The plugins switch it on with their first ADD. What is found here is another program that switched it off again.
     used = {address.version: one.network.name for one in forwarded for address in one.reserved}
     for version, name in ((_IPV4, "net.ipv4.ip_forward"), (_IPV6, "net.ipv6.conf.all.forwarding")):

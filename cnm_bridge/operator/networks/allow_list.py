@@ -100,7 +100,9 @@ async def find_allow_list(settings: Settings, name: str) -> AllowList:
         if found.source is None:
             raise Refused(f"the list {configuration} is in no file")
         content = found.source.read_bytes()
-        guards = [one for one in get_objects(as_object(parse_json(content), "the list"), "plugins") if is_guard(one)]
+        guards = [
+            plugin for plugin in get_objects(as_object(parse_json(content), "the list"), "plugins") if is_guard(plugin)
+        ]
         (guard,) = guards
         entries = get_strings(guard, "allow") if "allow" in guard else ()
     except (OSError, JsonError, ValueError) as exc:

@@ -131,12 +131,12 @@ async def _other_users(
 ) -> list[str]:
     networks = [await engine.find_network(one) for one in await engine.network_ids(settings.driver_name)]
     return [
-        one.name
-        for one in networks
-        if one is not None
-        and (besides is None or one.id != besides.id)
-        and INLINE not in one.options
-        and one.options.get(CONFIGURATION, one.name) == configuration
+        network.name
+        for network in networks
+        if network is not None
+        and (besides is None or network.id != besides.id)
+        and INLINE not in network.options
+        and network.options.get(CONFIGURATION, network.name) == configuration
     ]
 
 

@@ -124,7 +124,7 @@ def _describe(record: AddressRecord) -> JsonObject:
 
 def _plugin(reservation: ReservationRecord) -> str | None:
     """Return the type of the plugin that has reserved an address."""
-    return next((get_str(one, "type") for one in get_objects(reservation.configuration, "plugins")), None)
+    return next((get_str(plugin, "type") for plugin in get_objects(reservation.configuration, "plugins")), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

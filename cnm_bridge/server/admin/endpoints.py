@@ -55,7 +55,10 @@ class EndpointDocuments:
         documents: Iterable[JsonObject] = map(self._summary, endpoints)
         if parameters.get("dynamic") == "1":
             found = await self._find_dynamic(endpoints)
-            documents = ({**self._summary(one), "dynamicAddresses": [*found.get(one.altname, ())]} for one in endpoints)
+            documents = (
+                {**self._summary(endpoint), "dynamicAddresses": [*found.get(endpoint.altname, ())]}
+                for endpoint in endpoints
+            )
         networks = await describe_networks(self.store, self.directories)
         return await with_many({"networks": networks}, "endpoints", documents)
 
@@ -96,7 +99,7 @@ class EndpointDocuments:
 
     async def _find_dynamic(self, endpoints: Iterable[Endpoint]) -> Mapping[str, Sequence[str]]:
         """Return the addresses that the kernel has learnt, by the alternative name of the link."""
-        joined = (one for one in endpoints if one.record.phase is Phase.JOINED)
+        joined = (endpoint for endpoint in endpoints if endpoint.record.phase is Phase.JOINED)
         found = await self.kernel.dynamic_addresses({one.altname: str(one.sandbox) for one in joined if one.sandbox})
         return {altname: [*map(str, addresses)] for altname, addresses in found.items()}
 
@@ -147,7 +150,7 @@ def _find_mac(endpoint: Endpoint) -> str | None:
     if endpoint.snapshot is not None:
         return endpoint.snapshot.link.mac
     interfaces = endpoint.result.interfaces if endpoint.result else ()
-    return next((one.mac for one in interfaces if one.sandbox and one.mac), None)
+    return next((interface.mac for interface in interfaces if interface.sandbox and interface.mac), None)
 
 
 def _sync(endpoint: Endpoint) -> list[JsonValue]:
@@ -199,7 +202,7 @@ class EndpointChecks:
             endpoint = Endpoint(record)
             notes: list[str] = []
             owned = await self._owned(record, since_s)
-            findings = [one async for one in self._findings(endpoint, owned, notes)]
+            findings = [finding async for finding in self._findings(endpoint, owned, notes)]
         if self.store.find_endpoint(record.id) != record:
             return _render(record, (), ("it has changed during the check",))
         return _render(record, findings, notes)

@@ -135,16 +135,18 @@ class Metrics:
             "log_lines_dropped": self.log_output.dropped if self.log_output else 0,
         }
         labelled: Mapping[str, Values] = {
-            "endpoints": Counter((configurations.get(one.network_id) or "", one.phase.value) for one in endpoints),
+            "endpoints": Counter(
+                (configurations.get(endpoint.network_id) or "", endpoint.phase.value) for endpoint in endpoints
+            ),
             "ipam_addresses": {
                 (network.name, str(part.subnet)): part.size for network in lists for part in find_ranges(network)
             },
             "ipam_reserved_addresses": {(one.name,): _count_reserved(one) for one in lists if _has_host_local(one)},
             "docker_addresses": Counter((one.section, subnets.get(one.pool, ""), one.phase.value) for one in addresses),
             "direct_address_info": {
-                (configurations.get(one.network_id) or "", address): 1
-                for one in endpoints
-                for address in _unknown_to_docker(one)
+                (configurations.get(endpoint.network_id) or "", address): 1
+                for endpoint in endpoints
+                for address in _unknown_to_docker(endpoint)
             },
         }
         return render_metrics(counts, {**labelled, **{name: {(): value} for name, value in single.items()}})

@@ -90,9 +90,9 @@ def show_left(
     if teardowns:
         parts.append(Table(columns=_TEARDOWNS, rows=teardowns))
     if addresses:
-        aged: list[JsonObject] = [{**one, "age": _age(one)} for one in addresses]
+        aged: list[JsonObject] = [{**address, "age": _age(address)} for address in addresses]
         parts.append(Table(columns=_ADDRESSES, rows=aged))
-        parts.append(_EXAMINED + " ".join(get_str(one, "id") for one in addresses))
+        parts.append(_EXAMINED + " ".join(get_str(address, "id") for address in addresses))
     if not teardowns and not addresses:
         parts.append("nothing is left")
     notes = []

@@ -186,4 +186,4 @@ def _are_torn_down(admin_socket: Path, endpoints: frozenset[str]) -> bool:
         status = AdminClient(admin_socket).get("status")
     except DaemonError:
         return True
-    return endpoints.isdisjoint(get_str(one, "id") for one in get_objects(status, "endpoints"))
+    return endpoints.isdisjoint(get_str(endpoint, "id") for endpoint in get_objects(status, "endpoints"))

@@ -49,7 +49,9 @@ class GuardedNames:
     def __init__(self, inventory: Inventory) -> None:
         self.inventory = inventory
         endpoints = get_objects(self.inventory.document, "endpoints")
-        self._endpoints = {find_str(one, "containerId") or get_str(one, "id"): one for one in endpoints}
+        self._endpoints = {
+            find_str(endpoint, "containerId") or get_str(endpoint, "id"): endpoint for endpoint in endpoints
+        }
 
     @property
     def networks(self) -> Mapping[str, str]:
@@ -264,7 +266,7 @@ def _allow(network: str, entries: tuple[str, ...], known: AllowList) -> Shown:
 )
 def _deny(network: str, entries: tuple[str, ...], known: AllowList) -> Shown:
     policies = list_egress("ls", "--network", known.configuration)
-    own = [attachment for one in policies for attachment in get_objects(one, "attachments")]
+    own = [attachment for policy in policies for attachment in get_objects(policy, "attachments")]
     live = {entry.lower() for one in (*policies, *own) for entry in get_strings(one, "allow")}
     listed_entries = {entry.lower() for entry in known.entries}
     unknown = [entry for entry in entries if entry.lower() not in live | listed_entries and not entry.startswith("@")]

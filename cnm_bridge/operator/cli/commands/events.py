@@ -132,10 +132,10 @@ class Names:
 
     def learn(self, events: Sequence[JsonObject]) -> None:
         """Ask for names if one for these events is not known yet; an event of a plugin does not have its network."""
-        self._on |= {subject_of(one): network for one in events if (network := find_str(one, "networkId"))}
+        self._on |= {subject_of(event): network for event in events if (network := find_str(event, "networkId"))}
         if {*map(subject_of, events)} - {"", *self._endpoints, *self._networks}:
             self._ask()
-        phases = {subject_of(one): one["phase"] for one in events if "phase" in one}
+        phases = {subject_of(event): event["phase"] for event in events if "phase" in event}
         joined = {subject for subject, phase in phases.items() if phase == "joined"}
         for _ in range(_TRIES if self._follows else 0):  # Docker lists it when its process has started
             if joined <= self._endpoints.keys() or time.monotonic() < self._ask_again_s:

@@ -92,7 +92,7 @@ def _parts(document: JsonObject, *, with_rules: bool) -> Iterator[Table | Prose 
         "container": f"{get_str(container, 'name')} ({get_str(container, 'image')})" if container else "?",
         "network": find_str(document, "networkName") or get_str(document, "networkId"),
         "addresses": ", ".join(
-            (*get_strings(document, "addresses"), *(f"{one} (dynamic)" for one in dynamic_addresses(document)))
+            (*get_strings(document, "addresses"), *(f"{address} (dynamic)" for address in dynamic_addresses(document)))
         ),
         "gateway": ", ".join(dict.fromkeys(filter(None, (find_str(one, "gateway") for one in _listed(result, "ips"))))),
         "routes": ", ".join(map(_route, _listed(result, "routes"))),
@@ -108,7 +108,7 @@ def _parts(document: JsonObject, *, with_rules: bool) -> Iterator[Table | Prose 
         "further": "" if with_rules or not counts else f"{counts}; --rules shows them",
     }
     yield Prose(lines=[f"{name:<14} {value}" for name, value in lines.items() if value], hang=15)
-    yield Table(columns=_PLUGINS, rows=[_plugin(one) for one in get_objects(document, "plugins")])
+    yield Table(columns=_PLUGINS, rows=[_plugin(plugin) for plugin in get_objects(document, "plugins")])
     for title, texts in further.items() if with_rules else ():
         if texts:
             yield "\n".join((f"{count(len(texts), title)}:", *(f"  {printable(text)}" for text in texts)))
@@ -181,7 +181,7 @@ def _check(client: AdminClient, inventory: Inventory, name: str | None) -> tuple
     Raises:
         DaemonError: The daemon does not answer, or the name is unknown.
     """
-    endpoints = {get_str(one, "id"): one for one in get_objects(inventory.document, "endpoints")}
+    endpoints = {get_str(endpoint, "id"): endpoint for endpoint in get_objects(inventory.document, "endpoints")}
     joined = [found for found, one in endpoints.items() if one["phase"] == "joined"]
     checked: list[JsonObject] = []
     rows: list[JsonObject] = []

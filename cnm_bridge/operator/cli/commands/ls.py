@@ -109,7 +109,7 @@ def show_tree(inventory: Inventory, network: str | None) -> Shown:
 def show_networks(inventory: Inventory, network: str | None) -> Shown:
     """Return the table of networks, or one of them; errors as in `show_endpoints`."""
     wanted = None if network is None else inventory.find_network(network)
-    counts = Counter(get_str(one, "networkId") for one in get_objects(inventory.document, "endpoints"))
+    counts = Counter(get_str(endpoint, "networkId") for endpoint in get_objects(inventory.document, "endpoints"))
     rows: list[JsonObject] = [
         {
             **one,
@@ -151,18 +151,21 @@ def show_addresses(
         notes: What the reader should know.
     """
     names = {
-        (subnet, ip): one.name
-        for one in containers
-        for network in one.networks
+        (subnet, ip): container.name
+        for container in containers
+        for network in container.networks
         for subnet in subnets.get(network.id, ())
         for ip in network.addresses
     }
-    pools = {get_str(one, "id"): get_str(one, "subnet") for one in get_objects(document, "pools")}
+    pools = {get_str(pool, "id"): get_str(pool, "subnet") for pool in get_objects(document, "pools")}
     found: list[JsonObject] = [
-        {**one, "name": find_str(one, "name") or names.get((pools.get(get_str(one, "pool"), ""), _ip(one)))}
-        if get_str(one, "use") == "any"
-        else one
-        for one in get_objects(document, "addresses")
+        {
+            **address,
+            "name": find_str(address, "name") or names.get((pools.get(get_str(address, "pool"), ""), _ip(address))),
+        }
+        if get_str(address, "use") == "any"
+        else address
+        for address in get_objects(document, "addresses")
     ]
     rows: list[JsonObject] = [
         {**one, "container": _user_of(one), "age": age(find_int(one, "createdAt"))} for one in found
@@ -184,13 +187,13 @@ def _user_of(address: JsonObject) -> str | None:
 def _endpoints(inventory: Inventory, network_id: str | None) -> Sequence[JsonObject]:
     """Return the endpoints, of one network if it is given."""
     endpoints = get_objects(inventory.document, "endpoints")
-    return [one for one in endpoints if network_id in {None, get_str(one, "networkId")}]
+    return [endpoint for endpoint in endpoints if network_id in {None, get_str(endpoint, "networkId")}]
 
 
 def _document(inventory: Inventory, endpoints: Sequence[JsonObject]) -> JsonObject:
     return {
         "networks": [*inventory.network_documents],
-        "endpoints": [inventory.with_container(one) for one in endpoints],
+        "endpoints": [inventory.with_container(endpoint) for endpoint in endpoints],
     }
 
 

@@ -98,9 +98,10 @@ def show_status(status: JsonObject) -> Shown:
     networks = get_objects(status, "networks")
     labels = {get_str(n, "id"): find_str(n, "name") or get_str(n, "id")[:SHORT] for n in networks}
     endpoints: list[JsonObject] = [
-        {**one, "network": labels.get(get_str(one, "networkId"))} for one in get_objects(status, "endpoints")
+        {**endpoint, "network": labels.get(get_str(endpoint, "networkId"))}
+        for endpoint in get_objects(status, "endpoints")
     ]
-    not_published = [one for one in endpoints if find_str(one, "notPublished")]
+    not_published = [endpoint for endpoint in endpoints if find_str(endpoint, "notPublished")]
     untried: list[JsonObject] = [{"endpointId": one} for one in get_strings(status, "untriedTeardowns")]
     tables = (
         (_RUNNING, [{**one, "age": f"{_age_s(one):.0f}s"} for one in get_objects(status, "runningPlugins")]),
@@ -129,7 +130,7 @@ def _has_teardowns(status: JsonObject) -> bool:
 def _verdict(status: JsonObject) -> str:
     """Return one line: what needs attention, else what there is."""
     is_up = get_object(status, "engine")["isUp"]  # null right after the daemon's start
-    not_published = sum(find_str(one, "notPublished") is not None for one in get_objects(status, "endpoints"))
+    not_published = sum(find_str(endpoint, "notPublished") is not None for endpoint in get_objects(status, "endpoints"))
     found = (
         (is_up is False, "the Docker Engine does not answer"),
         *(
@@ -189,14 +190,14 @@ def _with_names(document: JsonObject, docker_host: str) -> JsonObject:
     """
     lists = get_strings(document, "lists")
     networks = get_objects(document, "networks")
-    unclear = [one for one in networks if not find_str(one, "name") or not _has_list(one, lists)]
+    unclear = [network for network in networks if not find_str(network, "name") or not _has_list(network, lists)]
     if not unclear or get_object(document, "engine")["isUp"] is not True:
         return document
     try:
         known = asyncio.run(_ask_engine(docker_host, [get_str(one, "id") for one in unclear]))
     except EngineUnavailable:
         return document
-    named = (_with_name(one, known.get(get_str(one, "id")), lists) for one in networks)
+    named = (_with_name(network, known.get(get_str(network, "id")), lists) for network in networks)
     return {**document, "networks": [*named]}
 
 
@@ -220,4 +221,4 @@ def _has_list(network: JsonObject, lists: Collection[str]) -> bool:
 def _without_list(status: JsonObject) -> list[JsonObject]:
     """Return the networks on which no container starts, because the list of their name does not exist."""
     lists = get_strings(status, "lists")
-    return [one for one in get_objects(status, "networks") if not _has_list(one, lists)]
+    return [network for network in get_objects(status, "networks") if not _has_list(network, lists)]
