@@ -26,12 +26,6 @@ HANG_LIMIT_S = 30.0
 """Ends a test that hangs. It measures nothing."""
 
 
-@pytest.fixture(name="plugins")
-def make_plugins(tmp_path: Path) -> FakePlugins:
-    """A directory of fake plugins."""
-    return FakePlugins(tmp_path / "bin")
-
-
 async def run(path: Path, *, limits: Limits = LIMITS, verb: Verb = Verb.ADD) -> Output:
     """Send the plugin at `path` a request for an attachment."""
     network = NetworkConfigurationList.from_document(

@@ -5,13 +5,11 @@
 import asyncio
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from cni_bridge_spec import JsonObject, JsonValue
+from cni_bridge_spec import JsonObject
 from cni_invoker import (
-    Attachment,
     Execution,
     Limits,
     NetworkConfigurationList,
@@ -21,41 +19,10 @@ from cni_invoker import (
 )
 from cni_invoker.errors import PluginTimeout
 from tests.plugins import FakePlugins
+from tests.unit.cni_invoker.runtime_scene import ATTACHMENT, LIMITS, THREE, network
 
-ATTACHMENT = Attachment(
-    container_id="some-container-id",
-    ifname="eth0",
-    netns="/run/netns/c1",
-    capability_args={"portMappings": [{"hostPort": 8080}]},
-)
-LIMITS = Limits(add_s=20.0, delete_s=20.0, grace_s=0.3, retry_pauses_s=(0.01, 0.02), executions=4)
 HANG_LIMIT_S = 30.0
 """Ends a test that hangs. It measures nothing."""
-
-
-def network(*plugins: JsonValue) -> NetworkConfigurationList:
-    """Make a network configuration list."""
-    return NetworkConfigurationList.from_document(
-        {"name": "some-list", "cniVersion": "1.1.0", "plugins": list(plugins)}
-    )
-
-
-THREE = network({"type": "first"}, {"type": "second"}, {"type": "third"})
-
-
-@pytest.fixture(name="plugins")
-def make_plugins(tmp_path: Path) -> FakePlugins:
-    """Three fake plugins."""
-    plugins = FakePlugins(tmp_path / "bin")
-    for plugin_type in ("first", "second", "third"):
-        plugins.install(plugin_type)
-    return plugins
-
-
-@pytest.fixture(name="runtime")
-def make_runtime(plugins: FakePlugins) -> Runtime:
-    """A runtime that finds these plugins."""
-    return Runtime([plugins.directory], LIMITS)
 
 
 LATER: JsonObject = {"error": {"code": 11, "msg": "try later"}}
@@ -194,22 +161,6 @@ async def test_plugins_that_hang_on_one_network_do_not_stop_others(plugins: Fake
         for task in hanging:
             task.cancel()
     assert [call[0] for call in plugins.calls].count("slow") == 2 * LIMITS.executions
-
-
-async def test_delete_does_not_wait_for_adds(plugins: FakePlugins) -> None:
-    """However many plugins hang in ADD, a DEL starts immediately, with its full time limit."""
-    plugins.install("slow", ADD={"sleep_s": 60})
-    runtime = Runtime([plugins.directory], replace(LIMITS, executions=1))
-    slow = network({"type": "slow"})
-    async with asyncio.TaskGroup() as tasks:
-        adds = [tasks.create_task(runtime.add(slow, replace(ATTACHMENT, container_id=f"c{n}"))) for n in range(3)]
-        async with asyncio.timeout(HANG_LIMIT_S):
-            while not plugins.commands:  # noqa: ASYNC110  # another process writes it
-                await asyncio.sleep(0.01)
-            await runtime.delete(THREE, ATTACHMENT, None)
-        for add in adds:
-            add.cancel()
-    assert len(plugins.calls) == 4
 
 
 async def test_the_time_limit_begins_when_the_plugin_starts(plugins: FakePlugins) -> None:
