@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Records of endpoints for tests to store."""
+"""CNI configurations, and records of endpoints for tests to store."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 
-from cni_bridge_spec import JsonObject
+from cni_bridge_spec import JsonObject, JsonValue
 from cni_bridge_state import (
     AttachmentId,
     AttachmentRecord,
@@ -16,11 +16,17 @@ from cni_bridge_state import (
     RequestedInterface,
 )
 from cni_bridge_state.store import Store
+from cni_invoker import NetworkConfigurationList
 
-__all__ = ["NETWORK", "endpoint", "put"]
+__all__ = ["NETWORK", "endpoint", "list_of", "put"]
 
 NETWORK = NetworkId("a" * 64)
 _PHASES_UNTIL_JOINED = (Phase.PENDING, Phase.READY, Phase.JOINED)
+
+
+def list_of(*plugins: JsonValue, name: str = "blue", version: str = "1.0.0") -> NetworkConfigurationList:
+    """Return a CNI configuration of these plugins."""
+    return NetworkConfigurationList.from_document({"cniVersion": version, "name": name, "plugins": [*plugins]})
 
 
 def endpoint(

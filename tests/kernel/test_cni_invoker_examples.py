@@ -14,6 +14,7 @@ from cni_bridge_spec import JsonObject, render_json
 from cni_invoker import Attachment, FileCache, NetworkConfigurationList, PluginFailed, Runtime
 from tests.kernel.namespace import Namespace, made_namespace
 from tests.pages import CNI_INVOKER, MANAGER, read_blocks, read_programs
+from tests.records import list_of
 
 PLUGINS = Path("/usr/lib/cni")
 CACHE = Path("/var/lib/cni")
@@ -46,7 +47,7 @@ def blue(directory: Path, ipam: str = "host-local", first: str = "") -> NetworkC
         "type": "pair",
         "ipam": {"type": ipam, "dataDir": str(directory / "ips"), "ranges": [[subnet]]},
     }
-    return NetworkConfigurationList.from_document({"cniVersion": "1.0.0", "name": "blue", "plugins": [plugin]})
+    return list_of(plugin)
 
 
 def run(directory: Path, name: str) -> str:

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from cni_bridge_spec import JsonObject
-from cni_invoker import NetworkConfigurationList, Result
+from cni_invoker import Result
 from cnm_bridge.driver.attach.move_attacher import run_add
 from cnm_bridge.system.kernel import Kernel
 from tests.kernel.real_plugins import HOST
+from tests.records import list_of
 
 LINK = "detect0"
 
@@ -60,9 +61,7 @@ async def test_other_addresses_stay(kernel: Kernel) -> None:
 @pytest.mark.parametrize(("bridge", "ends"), [("new0", True), (LINK, False)])
 async def test_the_vlan_of_a_bridge(kernel: Kernel, bridge: str, ends: bool) -> None:
     """It is as new as its bridge: in a VLAN of the operator's bridge, others may have the address."""
-    network = NetworkConfigurationList.from_document(
-        {"cniVersion": "1.0.0", "name": "lan", "plugins": [{"type": "bridge", "bridge": bridge, "vlan": 7}]}
-    )
+    network = list_of({"type": "bridge", "bridge": bridge, "vlan": 7}, name="lan")
 
     async def add() -> Result:
         HOST.ip(f"link add link {LINK} name {LINK}.7 type macvlan")

@@ -5,6 +5,7 @@
 from cni_bridge_spec import JsonObject, JsonValue
 from cni_invoker import Attachment, AttachmentKey, Limits, NetworkConfigurationList
 from tests.plugins import FakePlugins
+from tests.records import list_of
 
 __all__ = ["ATTACHMENT", "FAILED", "KEY", "LIMITS", "REFUSED", "RESULT", "THREE", "network", "without_version"]
 
@@ -21,9 +22,7 @@ LIMITS = Limits(add_s=20.0, delete_s=20.0, grace_s=0.3, retry_pauses_s=(0.01, 0.
 
 def network(*plugins: JsonValue, version: str = "1.1.0") -> NetworkConfigurationList:
     """Make a network configuration list."""
-    return NetworkConfigurationList.from_document(
-        {"name": "some-list", "cniVersion": version, "plugins": list(plugins)}
-    )
+    return list_of(*plugins, name="some-list", version=version)
 
 
 THREE = network(

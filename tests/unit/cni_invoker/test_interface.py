@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-import cni_invoker
 from cni_invoker import CachedRuntime, FileCache, Result, Runtime
 from tests.plugins import FakePlugins
+from tests.records import list_of
 from tests.unit.cni_invoker.runtime_scene import ATTACHMENT, LIMITS, RESULT
 
 
@@ -25,9 +25,7 @@ def test_the_safe_constructor(opened: CachedRuntime, plugins: FakePlugins, tmp_p
     gate = tmp_path / "gate"
     gate.touch()
     plugins.install("firewall", ADD={"result": RESULT})
-    network = cni_invoker.NetworkConfigurationList.from_document(
-        {"name": "blue", "cniVersion": "1.0.0", "plugins": [{"type": "firewall"}]}
-    )
+    network = list_of({"type": "firewall"})
     asyncio.run(opened.add(network, ATTACHMENT))
     assert (tmp_path / "cache/running").is_dir()
     assert list((tmp_path / "lock").iterdir()) == [tmp_path / "lock/shared-chains.lock"]

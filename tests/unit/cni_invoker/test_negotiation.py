@@ -12,6 +12,7 @@ from cni_bridge_spec import JsonValue
 from cni_invoker import Limits, NetworkConfigurationList, PluginFailed, Runtime
 from cni_invoker.errors import BadResult, NoCommonVersion, PluginNotFound
 from tests.plugins import FakePlugins
+from tests.records import list_of
 
 
 @pytest.fixture(name="plugins")
@@ -106,9 +107,7 @@ async def test_a_list_that_offers_one_version_is_not_negotiated(
 ) -> None:
     """Its version is used, as in libcni, even if a plugin's answer to VERSION omits it; no plugin receives VERSION."""
     plugins.install("bridge", VERSION={"supportedVersions": ["0.4.0", "1.0.0"]})
-    one = NetworkConfigurationList.from_document(
-        {"name": "net", "cniVersion": version, "plugins": [{"type": "bridge", "ipam": {"type": "host-local"}}]}
-    )
+    one = list_of({"type": "bridge", "ipam": {"type": "host-local"}}, name="net", version=version)
     assert await runtime.negotiate(one) is one
     assert plugins.calls == ()
 
@@ -116,11 +115,7 @@ async def test_a_list_that_offers_one_version_is_not_negotiated(
 async def test_a_list_of_an_unknown_version_is_rejected(runtime: Runtime) -> None:
     """A list whose only version this runtime does not support raises NoCommonVersion."""
     with pytest.raises(NoCommonVersion, match=r"its configuration offers 0\.999\.0; this runtime supports 0\.1\.0"):
-        await runtime.negotiate(
-            NetworkConfigurationList.from_document(
-                {"name": "net", "cniVersion": "0.999.0", "plugins": [{"type": "bridge"}]}
-            )
-        )
+        await runtime.negotiate(list_of({"type": "bridge"}, name="net", version="0.999.0"))
 
 
 @pytest.mark.parametrize("versions", [("1.0.0",), ("1.0.0", "1.1.0")])

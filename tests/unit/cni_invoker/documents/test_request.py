@@ -10,6 +10,7 @@ from cni_bridge_spec import JsonObject, JsonValue, parse_json
 from cni_invoker import Attachment, AttachmentKey, NetworkConfigurationList, Result, Verb
 from cni_invoker.advanced import parse_configuration
 from cni_invoker.documents.request import Request, Requests
+from tests.records import list_of
 
 ATTACHMENT = Attachment(container_id="some-container-id", ifname="eth7", netns="/some/netns/path")
 
@@ -31,7 +32,7 @@ INHERITED = {"PATH": "/bin", "TERM": "x", "TRACEPARENT": "inherited", "TRACESTAT
 
 def make_list(plugin: JsonObject, version: str = "1.1.0") -> NetworkConfigurationList:
     """Make a list of one plugin."""
-    return NetworkConfigurationList.from_document({"name": "net", "cniVersion": version, "plugins": [plugin]})
+    return list_of(plugin, name="net", version=version)
 
 
 def request(

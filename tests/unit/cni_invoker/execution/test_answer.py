@@ -13,13 +13,14 @@ from pathlib import Path
 import pytest
 
 from cni_bridge_spec import JsonObject, JsonValue
-from cni_invoker import Attachment, Limits, NetworkConfigurationList, PluginFailed, Verb
+from cni_invoker import Attachment, Limits, PluginFailed, Verb
 from cni_invoker.documents.request import Requests
 from cni_invoker.errors import BadResult, PluginNotStarted, PluginTimeout
 from cni_invoker.execution.answer import Output
 from cni_invoker.execution.executor import Executor
 from cni_invoker.execution.running_plugins import RunningPlugins
 from tests.plugins import FakePlugins
+from tests.records import list_of
 
 LIMITS = Limits(add_s=20.0, delete_s=20.0, grace_s=0.3, stdout_bytes=1000, stderr_lines=3)
 HANG_LIMIT_S = 30.0
@@ -28,9 +29,7 @@ HANG_LIMIT_S = 30.0
 
 async def run(path: Path, *, limits: Limits = LIMITS, verb: Verb = Verb.ADD) -> Output:
     """Send the plugin at `path` a request for an attachment."""
-    network = NetworkConfigurationList.from_document(
-        {"name": "net", "cniVersion": "1.0.0", "plugins": [{"type": path.name}]}
-    )
+    network = list_of({"type": path.name}, name="net")
     attachment = Attachment(container_id="c1", ifname="eth0", netns="/run/netns/c1")
     requests = Requests(plugin_dirs=(path.parent,), environment=os.environ)
     request = requests.attachment(verb, network, network.plugins[0], attachment, None)

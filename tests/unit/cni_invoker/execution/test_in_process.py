@@ -12,6 +12,7 @@ import pytest
 from cni_bridge_spec import as_object, find_str, parse_json
 from cni_invoker import Attachment, AttachmentKey, CniError, Limits, NetworkConfigurationList, Runtime
 from cni_invoker.errors import BadResult, GcFailed, PluginTimeout
+from tests.records import list_of
 
 ONE = Attachment(container_id="one", ifname="eth0", netns="/run/netns/none")
 TWO = replace(ONE, container_id="two")
@@ -24,7 +25,7 @@ ANSWERS = {
 
 def network(name: str = "blue") -> NetworkConfigurationList:
     """A list of one plugin."""
-    return NetworkConfigurationList.from_document({"name": name, "cniVersion": "1.1.0", "plugins": [{"type": "slow"}]})
+    return list_of({"type": "slow"}, name=name, version="1.1.0")
 
 
 class Slow:

@@ -24,6 +24,7 @@ from cnm_bridge.core.ipam.sections import (
     section_of_list,
 )
 from cnm_bridge.core.ipam.wire import RequestPool
+from tests.records import list_of
 
 RANGES: JsonObject = {
     "type": "host-local",
@@ -81,9 +82,7 @@ def test_the_section_of_a_list() -> None:
         {"type": "bridge", "bridge": "b0", "capabilities": {"ips": True, "mac": True}, "ipam": RANGES},
         {"type": "firewall"},
     ]
-    found = section_of_list(
-        NetworkConfigurationList.from_document({"cniVersion": "1.0.0", "name": "blue", "plugins": plugins})
-    )
+    found = section_of_list(list_of(*plugins))
     assert found.name == "blue"
     assert found.plugin.document == {
         "type": "host-local",
@@ -95,9 +94,7 @@ def test_the_section_of_a_list() -> None:
 
 def test_a_list_without_a_section() -> None:
     """The error says where a section can be."""
-    network = NetworkConfigurationList.from_document(
-        {"cniVersion": "1.0.0", "name": "blue", "plugins": [{"type": "loopback"}]}
-    )
+    network = list_of({"type": "loopback"})
     with pytest.raises(Refused, match=r"blue .* has no IPAM section; add one to its plugin, or a file blue\.ipam"):
         section_of_list(network)
 

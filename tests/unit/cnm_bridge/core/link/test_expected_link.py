@@ -9,7 +9,7 @@ import pytest
 
 from cni_bridge_spec import JsonObject
 from cni_bridge_state import RequestedInterface
-from cni_invoker import NetworkConfigurationList, Result
+from cni_invoker import Result
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.link.endpoint_replies import choose_interface, reported_addresses
 from cnm_bridge.core.link.expected_link import (
@@ -22,6 +22,7 @@ from cnm_bridge.core.link.expected_link import (
 from cnm_bridge.core.link_state import SCOPE_LINK, Snapshot, Sysctl
 from cnm_bridge.core.lists.changes import with_reservation
 from cnm_bridge.core.wire import ChosenInterface
+from tests.records import list_of
 from tests.unit.cnm_bridge.core.snapshots import address, route
 
 MAC = "02:00:00:00:00:01"
@@ -33,9 +34,7 @@ RESERVED: JsonObject = {
     "dns": {"nameservers": ["10.1.0.53"]},
 }
 NETWORK = with_reservation(
-    NetworkConfigurationList.from_document(
-        {"cniVersion": "1.0.0", "name": "blue", "plugins": [{"type": "bridge", "ipam": {"type": "host-local"}}]}
-    ),
+    list_of({"type": "bridge", "ipam": {"type": "host-local"}}),
     None,
 )
 
@@ -132,9 +131,7 @@ def test_a_plugin_that_makes_single_addresses_of_those_it_is_given() -> None:
     """As Calico does: Docker learns what the link will have, and another address is still refused."""
     reserved, single = Result.from_document(RESERVED), (ip_interface("10.1.0.9/32"), ip_interface("fd00::9/128"))
     network = with_reservation(
-        NetworkConfigurationList.from_document(
-            {"cniVersion": "1.0.0", "name": "blue", "plugins": [{"type": "calico", "ipam": {"type": "calico-ipam"}}]}
-        ),
+        list_of({"type": "calico", "ipam": {"type": "calico-ipam"}}),
         None,
     )
     foreseen = expected("calico", mac=None)

@@ -10,6 +10,7 @@ from cni_bridge_spec import JsonObject
 from cni_bridge_state import PoolRecord
 from cni_invoker import NetworkConfigurationList
 from cnm_bridge.core.lists.address_ranges import find_pool_problem
+from tests.records import list_of
 
 IPV6 = "fd22::/64"
 
@@ -51,5 +52,5 @@ def test_ipv6_is_always_asked_for() -> None:
 def test_a_list_without_ranges() -> None:
     """Its families are not known, so the result of ADD is checked instead."""
     plugin: JsonObject = {"type": "bridge", "ipam": {"type": "static"}}
-    listed = NetworkConfigurationList.from_document({"cniVersion": "1.0.0", "name": "blue", "plugins": [plugin]})
+    listed = list_of(plugin)
     assert find_pool_problem(listed, pools("172.18.0.0/16")) is None

@@ -18,6 +18,7 @@ from cnm_bridge.core.lists.plugins import (
     keeps_ipv6,
     refuse_without_ipv6,
 )
+from tests.records import list_of
 
 DUAL: JsonObject = {"type": "host-local", "ranges": [[{"subnet": "10.1.0.0/24"}], [{"subnet": "fd00::/64"}]]}
 IPV4: JsonObject = {"type": "host-local", "ranges": [[{"subnet": "10.1.0.0/24"}]]}
@@ -26,7 +27,7 @@ IPV4: JsonObject = {"type": "host-local", "ranges": [[{"subnet": "10.1.0.0/24"}]
 def one_plugin(plugin: str, ipam: JsonObject) -> NetworkConfigurationList:
     """Make a list with one plugin, which has an address of the host if it can."""
     document: JsonObject = {"type": plugin, "bridge": "blue", "isGateway": True, "ipam": ipam}
-    return NetworkConfigurationList.from_document({"name": "lan", "cniVersion": "1.0.0", "plugins": [document]})
+    return list_of(document, name="lan")
 
 
 def on(*links: str) -> Callable[[str], bool | None]:
@@ -73,7 +74,7 @@ def test_ipv6_that_is_not_needed(plugin: str, ipam: JsonObject, is_ipv6_on: Call
 def test_a_name_that_no_link_can_have(name: str) -> None:
     """It is refused before anything looks for the link; the file may have changed since the network was made."""
     document: JsonObject = {"type": "bridge", "bridge": name, "isGateway": True, "ipam": DUAL}
-    made = NetworkConfigurationList.from_document({"name": "lan", "cniVersion": "1.0.0", "plugins": [document]})
+    made = list_of(document, name="lan")
     with pytest.raises(Refused, match="CNI configuration lan cannot be used: plugin bridge: "):
         refuse_without_ipv6(made, on())
 
@@ -97,20 +98,15 @@ def test_the_link_that_containers_are_behind(plugins: list[JsonObject], link: st
     assert host_link(plugins) == link
 
 
-def network(*plugins: JsonObject) -> NetworkConfigurationList:
-    """Return a list of these plugins."""
-    return NetworkConfigurationList.from_document({"cniVersion": "1.0.0", "name": "blue", "plugins": list(plugins)})
-
-
 @pytest.mark.parametrize(
     ("plugin", "name"), [({"type": "macvlan", "ipam": {"type": "dhcp"}}, "dhcp"), ({"type": "vrf"}, "vrf")]
 )
 def test_unsuitable_plugins_are_found(plugin: JsonObject, name: str) -> None:
     """The text names the plugin, also if it is the IPAM plugin of another one."""
-    found = find_unsuitable(network({"type": "bridge"}, plugin))
+    found = find_unsuitable(list_of({"type": "bridge"}, plugin))
     assert found is not None
     assert found.startswith(f"plugin {name}: ")
-    assert find_unsuitable(network({"type": "bridge"})) is None
+    assert find_unsuitable(list_of({"type": "bridge"})) is None
 
 
 OFF, ON = (Sysctl(name="net/ipv6/conf/eth0/disable_ipv6", value=value) for value in "10")
@@ -129,7 +125,7 @@ OFF, ON = (Sysctl(name="net/ipv6/conf/eth0/disable_ipv6", value=value) for value
 )
 def test_settings_switch_ipv6_on(plugin: JsonObject, sysctls: Sequence[Sysctl], is_kept: bool) -> None:
     """Without any, IPv6 is off on a link whose plugins configured none; the options override the plugins."""
-    assert keeps_ipv6(network({"type": "bridge"}, plugin), "eth0", sysctls) is is_kept
+    assert keeps_ipv6(list_of({"type": "bridge"}, plugin), "eth0", sysctls) is is_kept
 
 
 def test_known_plugins_limit_the_capture() -> None:
@@ -139,7 +135,7 @@ def test_known_plugins_limit_the_capture() -> None:
         "sysctl": {"net.core.somaxconn": "500", "net.ipv4.conf.IFNAME.arp_filter": "1"},
         "args": {"cni": {"sysctl": {"net.ipv6.conf.eth0.hop_limit": "9"}}},
     }
-    observation = choose_observation(network({"type": "bridge"}, tuning), "eth0")
+    observation = choose_observation(list_of({"type": "bridge"}, tuning), "eth0")
     assert observation.settings is not None
     assert "net/ipv4/conf/eth0/arp_notify" in observation.settings
     assert set(observation.stated) == {
@@ -154,7 +150,7 @@ def test_unknown_plugins_need_a_complete_capture() -> None:
     """An unknown plugin, or IPAM plugin, may change anything."""
     unknown: Sequence[JsonObject] = ({"type": "mystery"}, {"type": "macvlan", "ipam": {"type": "mystery"}})
     for plugin in unknown:
-        observation = choose_observation(network({"type": "bridge"}, plugin), "eth0")
+        observation = choose_observation(list_of({"type": "bridge"}, plugin), "eth0")
         assert (observation.settings, observation.thorough) == (None, True)
 
 
@@ -168,14 +164,14 @@ def test_unknown_plugins_need_a_complete_capture() -> None:
 )
 def test_the_error_names_the_plugins_that_may_be_the_cause(plugins: tuple[str, ...], words: str) -> None:
     """If something cannot be moved to the sandbox, unknown plugins are suspected first."""
-    text = describe_uncarriable(network(*({"type": name} for name in plugins)), NotCarriable("a further link, dummy0"))
+    text = describe_uncarriable(list_of(*({"type": name} for name in plugins)), NotCarriable("a further link, dummy0"))
     assert words in text
     assert "a further link, dummy0" in text
 
 
 def test_the_error_names_an_ipam_plugin() -> None:
     """It runs in the namespace too."""
-    listed = network({"type": "bridge", "ipam": {"type": "mystery"}}, {"type": "tuning"})
+    listed = list_of({"type": "bridge", "ipam": {"type": "mystery"}}, {"type": "tuning"})
     assert "plugin mystery made" in describe_uncarriable(listed, NotCarriable("a further link, dummy0"))
 
 
@@ -184,4 +180,4 @@ def test_the_error_names_an_ipam_plugin() -> None:
 )
 def test_malformed_tuning_settings_are_left_to_the_plugin(odd: JsonObject) -> None:
     """The plugin rejects them at ADD."""
-    assert choose_observation(network({"type": "bridge"}, {"type": "tuning", **odd}), "eth0").stated == ()
+    assert choose_observation(list_of({"type": "bridge"}, {"type": "tuning", **odd}), "eth0").stated == ()

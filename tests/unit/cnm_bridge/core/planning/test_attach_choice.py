@@ -10,7 +10,6 @@ import pytest
 
 from cni_bridge_spec import JsonObject
 from cni_bridge_state import AttachMode, IdentityRequest
-from cni_invoker import NetworkConfigurationList
 from cnm_bridge.core.engine_facts.engine import EngineVersion
 from cnm_bridge.core.errors import BadOption, Refused
 from cnm_bridge.core.options.cni_options import Options
@@ -21,6 +20,7 @@ from cnm_bridge.core.planning.attach_choice import (
     depends_on_static,
 )
 from cnm_bridge.core.settings import AttachOption
+from tests.records import list_of
 
 OLD, NEW = EngineVersion(27, 5), EngineVersion(28, 0)
 VERSIONS = ("0.4.0", "1.0.0")
@@ -36,11 +36,6 @@ KNOWN = IdentityRequest()
 REQUIRED = IdentityRequest(is_required=True)
 
 
-def network(*plugins: JsonObject, version: str = "1.0.0") -> NetworkConfigurationList:
-    """Return a list of these plugins."""
-    return NetworkConfigurationList.from_document({"cniVersion": version, "name": "blue", "plugins": list(plugins)})
-
-
 def asking(
     option: AttachOption,
     need: IdentityRequest | str | None,
@@ -51,7 +46,7 @@ def asking(
     identity = need if isinstance(need, IdentityRequest) else None
     options = Options(attach=option, ifname="lan7" if need == NAMED else None, identity=identity)
     return AttachRequest(
-        network=network(*plugins),
+        network=list_of(*plugins),
         options=options,
         default=AttachOption.AUTO,
         version=version,
@@ -314,7 +309,7 @@ def test_the_list_chooses_the_mechanism_in_the_sandbox(
 @pytest.mark.parametrize("option", [AttachOption.SANDBOX, AttachOption.MOVE])
 def test_a_mode_can_be_the_default_of_the_daemon(option: AttachOption) -> None:
     """The reason and an error name the daemon's setting, not the option of the network."""
-    listed = network({"type": "vlan", "ipam": HOST_LOCAL})
+    listed = list_of({"type": "vlan", "ipam": HOST_LOCAL})
     request = AttachRequest(network=listed, options=Options(), default=option, version=NEW)
     reason = choose_mode(request, VERSIONS).reason
     assert reason == f"the daemon's --attach={option}"

@@ -22,17 +22,13 @@ from cnm_bridge.core.planning.plan import (
     with_address_mac,
 )
 from cnm_bridge.core.planning.records import refuse_ignored
+from tests.records import list_of
 from tests.unit.cnm_bridge.core.snapshots import address, route
 
 MAC = "02:11:22:33:44:55"
 IN_ARGS = (("IgnoreUnknown", "1"), ("MAC", MAC))
 LISTED = "02:AA:BB:CC:DD:EE"
 HOST_LOCAL: JsonObject = {"type": "host-local", "subnet": "10.1.0.0/24"}
-
-
-def network(*plugins: JsonObject) -> NetworkConfigurationList:
-    """Return a list of these plugins."""
-    return NetworkConfigurationList.from_document({"cniVersion": "1.0.0", "name": "blue", "plugins": list(plugins)})
 
 
 def plan(
@@ -44,7 +40,7 @@ def plan(
 ) -> Plan:
     """Return the plan for options; '_' in their names stands for '.'."""
     parsed = parse_options({f"cni.{key}".replace("_", "."): value for key, value in options.items()})
-    return plan_options(network(*plugins), parsed, requested, pools, internal=internal)
+    return plan_options(list_of(*plugins), parsed, requested, pools, internal=internal)
 
 
 def plan_options(
@@ -253,7 +249,7 @@ def test_capability_args_need_a_plugin_that_declares_them() -> None:
     with pytest.raises(Refused, match=re.escape('"capabilities": { "x": true }')):
         plan({"type": "a"}, capability_x="[1]")
     with pytest.raises(Refused, match=re.escape('"type": "bandwidth"')):
-        plan_options(network({"type": "a"}), parse_options({"cni.bandwidth.egress-rate": "1M"}))
+        plan_options(list_of({"type": "a"}), parse_options({"cni.bandwidth.egress-rate": "1M"}))
 
 
 def snapshot(*addresses: str, mac: str = MAC, kind: str | None = "veth", prefix_route: bool = True) -> Snapshot:
@@ -311,7 +307,7 @@ def plan_lease(ipam: str, client_id: str, *, mac: str | None = None, ips: str | 
     """Return the plan for a client identifier."""
     options = parse_options({"cni.dhcp.client-id": client_id, **({"cni.ips": ips} if ips else {})})
     main: JsonObject = {"type": "macvlan", "ipam": {"type": ipam}}
-    return plan_options(network(main), options, RequestedInterface(mac=mac))
+    return plan_options(list_of(main), options, RequestedInterface(mac=mac))
 
 
 def test_a_client_identifier_that_would_not_be_used() -> None:
@@ -451,7 +447,7 @@ def in_mode(mode: AttachMode, planned: Plan) -> Plan:
 def test_a_link_on_which_an_option_disables_ipv6(sysctls: str, *, without_ipv6: bool) -> None:
     """Docker learns no IPv6 address: an engine does not start a container that has one in spite of the option."""
     options = parse_options({"com.docker.network.endpoint.sysctls": sysctls})
-    assert plan_options(network({"type": "bridge", "ipam": HOST_LOCAL}), options).without_ipv6 is without_ipv6
+    assert plan_options(list_of({"type": "bridge", "ipam": HOST_LOCAL}), options).without_ipv6 is without_ipv6
 
 
 EGRESS: JsonObject = {"type": "egress", "allow": [], "capabilities": {"egress": True}}
@@ -463,7 +459,7 @@ def test_a_guarded_network_keeps_its_default_route() -> None:
     assert plan(bridge, internal=True).internal
     assert not plan(bridge, EGRESS, internal=True).internal
     options = parse_options({"cni.egress.allow": "a.example"})
-    guarded = plan_options(network(bridge), options, internal=True)
+    guarded = plan_options(list_of(bridge), options, internal=True)
     assert not guarded.internal
     assert [plugin.type for plugin in guarded.configuration.plugins] == ["bridge", "egress"]
     assert guarded.source_digest == plan(bridge).source_digest
@@ -473,6 +469,6 @@ def test_entries_of_a_container_on_another_network() -> None:
     """They would have no effect, so they are refused."""
     bridge: JsonObject = {"type": "bridge", "ipam": HOST_LOCAL}
     options = parse_options({}, {"cni.egress.allow": "b.example"})
-    assert plan_options(network(bridge, EGRESS), options).capability_args == {"egress": {"allow": ["b.example"]}}
+    assert plan_options(list_of(bridge, EGRESS), options).capability_args == {"egress": {"allow": ["b.example"]}}
     with pytest.raises(Refused, match=r"no plugin with the capability egress; cni.egress.allow of a container needs"):
-        plan_options(network(bridge), options)
+        plan_options(list_of(bridge), options)

@@ -16,13 +16,13 @@ from cni_bridge_state import (
     RequestedInterface,
     StickyRecord,
 )
-from cni_invoker import NetworkConfigurationList
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.options.cni_options import parse_options
 from cnm_bridge.core.planning.plan import Plan, PlanRequest, plan_attachment, with_attachment
 from cnm_bridge.core.planning.records import planned_record
 from cnm_bridge.core.planning.sticky import is_asking, without_request
 from cnm_bridge.core.wire import CreateEndpoint
+from tests.records import list_of
 
 MAC = "02:00:00:00:00:09"
 LAST = MemoryRecord(id=MemoryId("blue/web"), addresses=("10.1.2.3",), mac=MAC, used_at=1)
@@ -37,9 +37,7 @@ def plan(*plugins: JsonObject, memory: MemoryRecord | None = LAST, mac: str | No
     given = {f"cni.{name.replace('_', '.')}": value for name, value in {"sticky": "web", **options}.items()}
     return plan_attachment(
         PlanRequest(
-            network=NetworkConfigurationList.from_document(
-                {"cniVersion": "1.0.0", "name": "blue", "plugins": [*(plugins or (BRIDGE,))]}
-            ),
+            network=list_of(*(plugins or (BRIDGE,))),
             options=parse_options({}, given),
             requested=RequestedInterface(mac=mac),
             pools=(),

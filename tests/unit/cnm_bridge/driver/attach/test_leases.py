@@ -7,11 +7,11 @@ from pathlib import Path
 
 from cni_bridge_spec import JsonObject
 from cni_bridge_state import Phase
-from cni_invoker import Attachment, Limits, NetworkConfigurationList, Runtime
+from cni_invoker import Attachment, Limits, Runtime
 from cnm_bridge.driver.attach.leases import Leases
 from cnm_bridge.system.kernel import Kernel
 from tests.plugins import FakePlugins
-from tests.records import endpoint
+from tests.records import endpoint, list_of
 
 HANG_LIMIT_S = 30.0
 """Ends a test that hangs. It measures nothing."""
@@ -26,9 +26,7 @@ async def test_a_start_does_not_wait_for_silent_servers(tmp_path: Path) -> None:
     leases = Leases(runtime, Kernel(reply_limit_s=1.0))
     documents: list[JsonObject] = [{"type": "macvlan", "ipam": {"type": "dhcp"}}]
     records = [endpoint(name * 64, Phase.JOINED, plugins=documents) for name in "abc"]
-    network = NetworkConfigurationList.from_document(
-        {"name": "lan", "cniVersion": "1.0.0", "plugins": [{"type": "macvlan"}]}
-    )
+    network = list_of({"type": "macvlan"}, name="lan")
     async with asyncio.TaskGroup() as tasks, asyncio.timeout(HANG_LIMIT_S):
         renewals = [tasks.create_task(leases.renew(record)) for record in records]
         while plugins.calls.count(("dhcp", "ADD")) < len(records):  # noqa: ASYNC110  # other processes write them

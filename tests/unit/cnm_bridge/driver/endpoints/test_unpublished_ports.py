@@ -15,14 +15,13 @@ from aiohttp import web
 from cni_bridge_spec import JsonObject, JsonValue
 from cni_bridge_state import EndpointId, NetworkId, Phase, RequestedInterface
 from cni_bridge_state.store import Store
-from cni_invoker import NetworkConfigurationList
 from cnm_bridge.core.errors import CannotPublish
 from cnm_bridge.core.wire import CreateEndpoint, ProgramExternalConnectivity
 from cnm_bridge.driver.endpoints.after_join import Unpublished
 from cnm_bridge.system.engine import Engine
 from cnm_bridge.system.kernel import Kernel
 from tests.answering_engine import answering
-from tests.records import endpoint
+from tests.records import endpoint, list_of
 
 ENDPOINT = EndpointId("77" * 32)
 CONTAINER = "b1" * 32
@@ -114,11 +113,6 @@ BRIDGE: JsonObject = {"type": "bridge"}
 PORTMAP: JsonObject = {"type": "portmap", "capabilities": {"portMappings": True}}
 
 
-def blue_list(*plugins: JsonObject) -> NetworkConfigurationList:
-    """Return the list `blue`."""
-    return NetworkConfigurationList.from_document({"cniVersion": "1.0.0", "name": "blue", "plugins": [*plugins]})
-
-
 def starting(tmp_path: Path) -> Kernel:
     """Return a kernel whose latest process is that of the container."""
     processes = tmp_path / "proc"
@@ -134,22 +128,22 @@ async def test_ports_of_the_only_network_are_refused_at_once(store: Store, tmp_p
     async with engine(store, tmp_path / "s", ["blue"]) as found:
         unpublished = replace(found, kernel=starting(tmp_path))
         with pytest.raises(CannotPublish, match=r'configuration blue has no plugin.*add \{ "type": "portmap"'):
-            await unpublished.refuse_early(CREATE, blue_list(BRIDGE))
-        await unpublished.refuse_early(CREATE, blue_list(BRIDGE, PORTMAP))
+            await unpublished.refuse_early(CREATE, list_of(BRIDGE))
+        await unpublished.refuse_early(CREATE, list_of(BRIDGE, PORTMAP))
 
 
 async def test_ports_of_one_of_several_networks_are_not_refused_at_once(store: Store, tmp_path: Path) -> None:
     """Another network may publish them."""
     async with engine(store, tmp_path / "s", ["blue", "red"]) as found:
-        await replace(found, kernel=starting(tmp_path)).refuse_early(CREATE, blue_list(BRIDGE))
+        await replace(found, kernel=starting(tmp_path)).refuse_early(CREATE, list_of(BRIDGE))
 
 
 async def test_ports_of_an_unknown_container_are_not_refused_at_once(store: Store, tmp_path: Path) -> None:
     """A container without a process is not the one that is being started; without an answer, none is known."""
     (tmp_path / "other").mkdir()
     no_engine = Unpublished(store, Engine(f"unix://{tmp_path}/none", 5), starting(tmp_path / "other"))
-    await no_engine.refuse_early(CREATE, blue_list(BRIDGE))
+    await no_engine.refuse_early(CREATE, list_of(BRIDGE))
     async with engine(store, tmp_path / "s", ["blue"]) as found:
         kernel = starting(tmp_path)
         (tmp_path / "proc/7/cgroup").write_text("0::/init.scope\n")
-        await replace(found, kernel=kernel).refuse_early(CREATE, blue_list(BRIDGE))
+        await replace(found, kernel=kernel).refuse_early(CREATE, list_of(BRIDGE))

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from cni_bridge_spec import JsonObject, JsonValue
-from cni_invoker import ConfigurationDirectories, NetworkConfigurationList
+from cni_invoker import ConfigurationDirectories
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.operator.doctor.networks import find_sections, gather_networks
+from tests.records import list_of
 
 
 @pytest.mark.parametrize(
@@ -23,7 +24,7 @@ from cnm_bridge.operator.doctor.networks import find_sections, gather_networks
 async def test_a_list_that_its_plugins_cannot_parse(tmp_path: Path, ipam: JsonObject, message: str) -> None:
     """It is a problem of this network, and ends nothing."""
     plugin: JsonObject = {"type": "bridge", "ipam": {"type": "host-local", **ipam}}
-    network = NetworkConfigurationList.from_document({"cniVersion": "1.0.0", "name": "blue", "plugins": [plugin]})
+    network = list_of(plugin)
     (found,) = await gather_networks((network,), Settings(cni_bin_dirs=(tmp_path,)), used=None, quick=True)
     assert found.problems == (f"the plugins cannot parse it: {message}",)
     assert found.reserved == ()
@@ -32,7 +33,7 @@ async def test_a_list_that_its_plugins_cannot_parse(tmp_path: Path, ipam: JsonOb
 async def test_a_list_whose_packets_are_dropped(tmp_path: Path) -> None:
     """A MAC that is set after the rules against spoofing were made: containers on the network are refused."""
     plugins: list[JsonValue] = [{"type": "bridge", "macspoofchk": True}, {"type": "tuning", "mac": "02:00:00:00:00:01"}]
-    network = NetworkConfigurationList.from_document({"cniVersion": "1.0.0", "name": "blue", "plugins": plugins})
+    network = list_of(*plugins)
     (found,) = await gather_networks((network,), Settings(cni_bin_dirs=(tmp_path,)), used=None, quick=True)
     (problem,) = found.problems
     assert "leave out macspoofchk" in problem
