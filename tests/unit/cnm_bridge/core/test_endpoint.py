@@ -10,12 +10,7 @@ import pytest
 from cni_bridge_spec import JsonObject
 from cni_bridge_state import (
     AttachmentId,
-    AttachmentRecord,
-    EndpointId,
-    EndpointRecord,
-    NetworkId,
     Phase,
-    RequestedInterface,
     ReservationInput,
 )
 from cnm_bridge.core.endpoint import Endpoint, staging_path
@@ -23,23 +18,11 @@ from tests.records import endpoint
 from tests.unit.cnm_bridge.core.snapshots import LINK, snapshot
 
 CONFIGURATION: JsonObject = {"cniVersion": "0.4.0", "name": "lan", "plugins": [{"type": "bridge"}]}
-RECORD = EndpointRecord(
-    id=EndpointId("e" * 64),
-    network_id=NetworkId("a" * 64),
-    phase=Phase.PENDING,
-    boot_id="0c1f",
-    internal=False,
-    requested=RequestedInterface(),
-    attachment=AttachmentRecord(
-        id=AttachmentId("0123456789abcdef"),
-        ifname="eth0",
-        netns="/run/cni-bridge/netns/0123456789abcdef",
-        configuration=CONFIGURATION,
-        cni_version="0.3.1",
-        args=(("IgnoreUnknown", "1"),),
-        capability_args={},
-    ),
-)
+
+ID = AttachmentId("0123456789abcdef")
+MADE = endpoint("e" * 64, Phase.PENDING, args=(("IgnoreUnknown", "1"),))
+OF_CNI = replace(MADE.attachment, id=ID, netns=f"/run/cni-bridge/netns/{ID}", configuration=CONFIGURATION)
+RECORD = replace(MADE, attachment=replace(OF_CNI, cni_version="0.3.1"))
 
 
 def test_names_come_from_the_attachment() -> None:

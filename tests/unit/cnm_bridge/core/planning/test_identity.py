@@ -8,7 +8,6 @@ import pytest
 
 from cni_bridge_spec import JsonObject, find_object, get_object, get_objects
 from cni_bridge_state import (
-    AttachmentId,
     AttachmentRecord,
     AttachMode,
     IdentityRequest,
@@ -17,6 +16,7 @@ from cni_bridge_state import (
 from cni_invoker import NetworkConfigurationList
 from cnm_bridge.core.engine_facts.container import EngineContainer
 from cnm_bridge.core.planning.identity import with_identity
+from tests.records import endpoint
 
 ID = "ab" * 32
 DOCKER = IdentityRequest()
@@ -32,16 +32,8 @@ def attachment(
     *plugins: JsonObject, args: tuple[tuple[str, str], ...] = (), capability_args: JsonObject | None = None
 ) -> AttachmentRecord:
     """Return an attachment to a list of these plugins."""
-    document: JsonObject = {"cniVersion": "1.0.0", "name": "blue", "plugins": list(plugins) or [{"type": "bridge"}]}
-    return AttachmentRecord(
-        id=AttachmentId(ID),
-        ifname="eth0",
-        netns="/run/netns/x",
-        configuration=document,
-        cni_version="1.0.0",
-        args=args,
-        capability_args=capability_args or {},
-    )
+    chosen = plugins or [{"type": "bridge"}]
+    return endpoint(ID, network="blue", plugins=chosen, args=args, capability_args=capability_args).attachment
 
 
 def labels(changed: AttachmentRecord) -> list[JsonObject]:

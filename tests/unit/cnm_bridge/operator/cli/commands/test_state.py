@@ -12,36 +12,20 @@ import pytest
 from click.testing import CliRunner, Result
 
 from cni_bridge_state import (
-    AttachmentId,
-    AttachmentRecord,
-    EndpointId,
-    EndpointRecord,
     NetworkId,
     NetworkRecord,
     Phase,
-    RequestedInterface,
 )
 from cni_bridge_state.codec import SCHEMA_VERSION
 from cni_bridge_state.store import Store
 from cnm_bridge.operator.cli.main import main
+from tests.records import endpoint
 
 NETWORK = NetworkRecord(id=NetworkId("a" * 64), configuration="blue", name=None, internal=True, options={})
-ENDPOINT = EndpointRecord(
-    id=EndpointId("e" * 64),
+
+ENDPOINT = replace(
+    endpoint("e" * 64, Phase.PENDING),
     network_id=NETWORK.id,
-    phase=Phase.PENDING,
-    boot_id="0c1f",
-    internal=True,
-    requested=RequestedInterface(),
-    attachment=AttachmentRecord(
-        id=AttachmentId("e" * 64),
-        ifname="eth0",
-        netns="/run/e",
-        configuration={"name": "blue", "password": "secret"},
-        cni_version="1.0.0",
-        args=(),
-        capability_args={},
-    ),
     added_plugins=1,
     result={"ips": [{"address": "10.1.2.3/24"}]},
 )
@@ -151,10 +135,10 @@ def test_an_invalid_document_changes_nothing(directory: Path, change: dict[str, 
 def test_one_invalid_record_rejects_the_import(directory: Path) -> None:
     """An invalid record, or one that occurs twice, rejects the whole document."""
     exported = json.loads(command("export", where=directory).stdout)
-    endpoint = exported["endpoints"][0]
+    one = exported["endpoints"][0]
     for endpoints, message in (
-        ([endpoint, {**endpoint, "id": "f" * 64, "phase": "asleep"}], "phase: a string is not one of"),
-        ([endpoint, endpoint], "there twice"),
+        ([one, {**one, "id": "f" * 64, "phase": "asleep"}], "phase: a string is not one of"),
+        ([one, one], "there twice"),
     ):
         given = json.dumps({**exported, "endpoints": endpoints}).encode()
         assert message in error_of("import", "--replace", "-", where=directory, given=given)
