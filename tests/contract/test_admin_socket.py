@@ -10,15 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cni_bridge_spec import (
-    JsonObject,
-    JsonValue,
-    as_object,
-    get_objects,
-    load_validator,
-    parse_json,
-    render_json,
-)
+from cni_bridge_spec import JsonObject, JsonValue, as_object, get_objects, load_validator, parse_json, render_json
 from cni_bridge_state import NetworkRecord, Phase
 from cnm_bridge import __version__
 from tests.contract.serving import serving

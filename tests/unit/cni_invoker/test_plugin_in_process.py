@@ -10,14 +10,7 @@ from pathlib import Path
 import pytest
 
 from cni_bridge_spec import JsonObject
-from cni_invoker import (
-    Limits,
-    NetworkConfigurationList,
-    PluginFailed,
-    Runtime,
-    installed_plugins,
-    run_preflight,
-)
+from cni_invoker import Limits, NetworkConfigurationList, PluginFailed, Runtime, installed_plugins, run_preflight
 from cni_invoker.plugin import Plugin
 from tests.plugins import FakePlugins
 from tests.unit.cni_invoker.runtime_scene import ATTACHMENT

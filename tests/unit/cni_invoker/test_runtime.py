@@ -10,23 +10,9 @@ import pytest
 
 from cni_bridge_spec import JsonValue
 from cni_invoker import PluginFailed, Result, Runtime
-from cni_invoker.errors import (
-    GcFailed,
-    InvalidParameter,
-    NoCommonVersion,
-    PluginNotFound,
-    PluginTimeout,
-)
+from cni_invoker.errors import GcFailed, InvalidParameter, NoCommonVersion, PluginNotFound, PluginTimeout
 from tests.plugins import FakePlugins
-from tests.unit.cni_invoker.runtime_scene import (
-    ATTACHMENT,
-    KEY,
-    LIMITS,
-    RESULT,
-    THREE,
-    network,
-    without_version,
-)
+from tests.unit.cni_invoker.runtime_scene import ATTACHMENT, KEY, LIMITS, RESULT, THREE, network, without_version
 
 
 async def test_check_runs_the_plugins_in_order(plugins: FakePlugins, runtime: Runtime) -> None:

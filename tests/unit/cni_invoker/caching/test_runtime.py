@@ -19,16 +19,7 @@ from cni_invoker.errors import (
     PluginNotFound,
     VerbUnsupported,
 )
-from tests.unit.cni_invoker.cached_scene import (
-    ATTACHMENT,
-    BANANA,
-    BLUE,
-    BOOT,
-    FIRST,
-    RESULT,
-    Scene,
-    network,
-)
+from tests.unit.cni_invoker.cached_scene import ATTACHMENT, BANANA, BLUE, BOOT, FIRST, RESULT, Scene, network
 
 
 async def test_attachments_of_a_container(scene: Scene) -> None:

@@ -10,14 +10,7 @@ import pytest
 
 from cni_invoker import AttachmentKey, CachedAttachment, CachedRuntime, FileCache, Runtime
 from cni_invoker.errors import AttachmentExists, NetworkBusy
-from tests.unit.cni_invoker.cached_scene import (
-    ATTACHMENT,
-    BLUE,
-    BOOT,
-    LIMITS,
-    RESULT,
-    Scene,
-)
+from tests.unit.cni_invoker.cached_scene import ATTACHMENT, BLUE, BOOT, LIMITS, RESULT, Scene
 
 
 class Barrier:

@@ -9,15 +9,7 @@ from pathlib import Path
 import pytest
 
 from cni_bridge_spec import JsonObject
-from cni_invoker import (
-    Attachment,
-    AttachmentKey,
-    CachedAttachment,
-    CachedRuntime,
-    FileCache,
-    PluginFailed,
-    Runtime,
-)
+from cni_invoker import Attachment, AttachmentKey, CachedAttachment, CachedRuntime, FileCache, PluginFailed, Runtime
 from cni_invoker.errors import CacheDamaged, CacheError, NetworkBusy, NotAttached
 from tests.unit.cni_invoker.cached_scene import (
     ATTACHMENT,

@@ -12,16 +12,7 @@ import pytest
 from cni_bridge_spec import JsonObject, get_objects
 from cni_invoker import AttachmentKey, CachedAttachment, CachedRuntime, FileCache
 from cni_invoker.errors import CacheError, GcFailed
-from tests.unit.cni_invoker.cached_scene import (
-    ATTACHMENT,
-    BANANA,
-    BLUE,
-    BOOT,
-    FIRST,
-    RESULT,
-    Scene,
-    network,
-)
+from tests.unit.cni_invoker.cached_scene import ATTACHMENT, BANANA, BLUE, BOOT, FIRST, RESULT, Scene, network
 
 
 @pytest.mark.parametrize(("failure", "remembered"), [(BANANA, 1), ({"error": {"code": 7, "msg": "rejected"}}, 0)])

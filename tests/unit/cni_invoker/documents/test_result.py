@@ -2,14 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Results of every version of the SPEC, and output that is not a result."""
 
-from ipaddress import (
-    IPv4Address,
-    IPv4Interface,
-    IPv4Network,
-    IPv6Address,
-    IPv6Interface,
-    IPv6Network,
-)
+from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6Interface, IPv6Network
 
 import pytest
 

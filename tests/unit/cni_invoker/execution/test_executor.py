@@ -9,14 +9,7 @@ from dataclasses import replace
 import pytest
 
 from cni_bridge_spec import JsonObject
-from cni_invoker import (
-    Execution,
-    Limits,
-    NetworkConfigurationList,
-    PluginFailed,
-    Runtime,
-    Verb,
-)
+from cni_invoker import Execution, Limits, NetworkConfigurationList, PluginFailed, Runtime, Verb
 from cni_invoker.errors import PluginTimeout
 from tests.plugins import FakePlugins
 from tests.unit.cni_invoker.runtime_scene import ATTACHMENT, LIMITS, THREE, network

@@ -13,13 +13,7 @@ from pathlib import Path
 import pytest
 
 from cni_invoker import waiting
-from tests.unit.cni_invoker.execution.programs import (
-    LONG_S,
-    is_reaped,
-    run,
-    script,
-    wait_until,
-)
+from tests.unit.cni_invoker.execution.programs import LONG_S, is_reaped, run, script, wait_until
 from tests.unit.cni_invoker.processes import is_alive
 
 

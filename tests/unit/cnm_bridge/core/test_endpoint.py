@@ -8,11 +8,7 @@ from pathlib import Path
 import pytest
 
 from cni_bridge_spec import JsonObject
-from cni_bridge_state import (
-    AttachmentId,
-    Phase,
-    ReservationInput,
-)
+from cni_bridge_state import AttachmentId, Phase, ReservationInput
 from cnm_bridge.core.endpoint import Endpoint, staging_path
 from tests.records import endpoint
 from tests.unit.cnm_bridge.core.snapshots import LINK, snapshot

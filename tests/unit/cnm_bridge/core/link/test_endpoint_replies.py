@@ -9,24 +9,10 @@ import pytest
 
 from cni_bridge_spec import JsonObject, JsonValue
 from cni_bridge_state import RequestedInterface
-from cnm_bridge.core.link.endpoint_replies import (
-    choose_interface,
-    describe_join,
-    further_addresses,
-    given_addresses,
-)
+from cnm_bridge.core.link.endpoint_replies import choose_interface, describe_join, further_addresses, given_addresses
 from cnm_bridge.core.link_state import Address, LinkState, Route
 from cnm_bridge.core.wire import Joined, StaticRoute, render_joined
-from tests.unit.cnm_bridge.core.snapshots import (
-    BRIDGE,
-    BRIDGE_IPV6,
-    CALICO,
-    LINK,
-    PTP,
-    address,
-    route,
-    snapshot,
-)
+from tests.unit.cnm_bridge.core.snapshots import BRIDGE, BRIDGE_IPV6, CALICO, LINK, PTP, address, route, snapshot
 
 FREE = RequestedInterface()
 

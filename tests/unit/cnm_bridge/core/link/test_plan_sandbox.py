@@ -22,16 +22,7 @@ from cnm_bridge.core.link.plan_sandbox import (
 )
 from cnm_bridge.core.link_state import NO_PREFIX_ROUTE, SCOPE_LINK, Address, Neighbour, Route, Rule, Snapshot, Sysctl
 from cnm_bridge.core.sandbox_plan import ReplacedRoute, SandboxPlan
-from tests.unit.cnm_bridge.core.snapshots import (
-    BRIDGE,
-    BRIDGE_IPV6,
-    CALICO,
-    LINK,
-    PTP,
-    address,
-    route,
-    snapshot,
-)
+from tests.unit.cnm_bridge.core.snapshots import BRIDGE, BRIDGE_IPV6, CALICO, LINK, PTP, address, route, snapshot
 
 ORDINARY = [BRIDGE, (*BRIDGE, *BRIDGE_IPV6), PTP, CALICO]
 

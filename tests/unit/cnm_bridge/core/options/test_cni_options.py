@@ -9,13 +9,7 @@ import pytest
 
 from cni_bridge_state import IdentityRequest
 from cnm_bridge.core.errors import BadOption
-from cnm_bridge.core.options.cni_options import (
-    Options,
-    doubtful_arguments,
-    merge_options,
-    parse_options,
-    with_spelling,
-)
+from cnm_bridge.core.options.cni_options import Options, doubtful_arguments, merge_options, parse_options, with_spelling
 from cnm_bridge.core.options.docker_options import SYSCTLS
 
 

@@ -13,12 +13,7 @@ from cni_bridge_state import AttachMode, IdentityRequest
 from cnm_bridge.core.engine_facts.engine import EngineVersion
 from cnm_bridge.core.errors import BadOption, Refused
 from cnm_bridge.core.options.cni_options import Options
-from cnm_bridge.core.planning.attach_choice import (
-    AttachChoice,
-    AttachRequest,
-    choose_mode,
-    depends_on_static,
-)
+from cnm_bridge.core.planning.attach_choice import AttachChoice, AttachRequest, choose_mode, depends_on_static
 from cnm_bridge.core.settings import AttachOption
 from tests.records import list_of
 

@@ -7,12 +7,7 @@ from dataclasses import replace
 import pytest
 
 from cni_bridge_spec import JsonObject, find_object, get_object, get_objects
-from cni_bridge_state import (
-    AttachmentRecord,
-    AttachMode,
-    IdentityRequest,
-    ReservationInput,
-)
+from cni_bridge_state import AttachmentRecord, AttachMode, IdentityRequest, ReservationInput
 from cni_invoker import NetworkConfigurationList
 from cnm_bridge.core.engine_facts.container import EngineContainer
 from cnm_bridge.core.planning.identity import with_identity

@@ -15,12 +15,7 @@ from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.link_state import LinkState, Snapshot
 from cnm_bridge.core.options.cni_options import Options, parse_options
 from cnm_bridge.core.planning.attach_choice import AttachChoice
-from cnm_bridge.core.planning.plan import (
-    Plan,
-    PlanRequest,
-    plan_attachment,
-    with_address_mac,
-)
+from cnm_bridge.core.planning.plan import Plan, PlanRequest, plan_attachment, with_address_mac
 from cnm_bridge.core.planning.records import refuse_ignored
 from tests.records import list_of
 from tests.unit.cnm_bridge.core.snapshots import address, route

@@ -8,14 +8,7 @@ from pathlib import Path
 import pytest
 
 from cni_bridge_spec import JsonObject
-from cni_bridge_state import (
-    EndpointId,
-    MemoryId,
-    MemoryRecord,
-    NetworkId,
-    RequestedInterface,
-    StickyRecord,
-)
+from cni_bridge_state import EndpointId, MemoryId, MemoryRecord, NetworkId, RequestedInterface, StickyRecord
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.options.cni_options import parse_options
 from cnm_bridge.core.planning.plan import Plan, PlanRequest, plan_attachment, with_attachment

@@ -9,12 +9,7 @@ from ipaddress import ip_interface, ip_network
 import pytest
 
 from cni_bridge_spec import JsonObject
-from cnm_bridge.operator.doctor.facts import (
-    DockerNetwork,
-    Facts,
-    JoinedEndpoint,
-    Severity,
-)
+from cnm_bridge.operator.doctor.facts import DockerNetwork, Facts, JoinedEndpoint, Severity
 from cnm_bridge.operator.doctor.report import Report
 from cnm_bridge.operator.host import HostLink, HostRoute
 from tests.unit.cnm_bridge.operator.doctor.host import BRIDGE, FIREWALL, HEALTHY, codes, configured, only

@@ -9,12 +9,7 @@ import pytest
 
 from cni_bridge_spec import JsonObject
 from cni_bridge_state import PoolRecord
-from cnm_bridge.operator.doctor.facts import (
-    ConfiguredNetwork,
-    DockerNetwork,
-    Facts,
-    Severity,
-)
+from cnm_bridge.operator.doctor.facts import ConfiguredNetwork, DockerNetwork, Facts, Severity
 from cnm_bridge.operator.doctor.report import Report
 from cnm_bridge.operator.host import HostLink, HostRoute
 from tests.unit.cnm_bridge.operator.doctor.host import BRIDGE, FIREWALL, HEALTHY, codes, configured, only, with_network

@@ -11,11 +11,7 @@ import plyvel
 import pytest
 from click.testing import CliRunner, Result
 
-from cni_bridge_state import (
-    NetworkId,
-    NetworkRecord,
-    Phase,
-)
+from cni_bridge_state import NetworkId, NetworkRecord, Phase
 from cni_bridge_state.codec import SCHEMA_VERSION
 from cni_bridge_state.store import Store
 from cnm_bridge.operator.cli.main import main
