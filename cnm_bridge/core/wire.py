@@ -60,13 +60,6 @@ _NULL_POOLS: Final = frozenset({IPv4Network("0.0.0.0/0"), IPv6Network("::/0")})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NetworkReference:
-    """A request with only a network ID."""
-
-    network_id: NetworkId
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CreateNetwork:
     """A CreateNetwork request.
 
@@ -141,14 +134,9 @@ class ProgramExternalConnectivity:
     ports: tuple[PortRequest, ...]
 
 
-def parse_network_reference(body: JsonObject) -> NetworkReference:
-    """Return a DeleteNetwork request."""
-    return NetworkReference(network_id=_network_id(body))
-
-
 def parse_endpoint_reference(body: JsonObject) -> EndpointReference:
     """Return a DeleteEndpoint, EndpointOperInfo, Leave or RevokeExternalConnectivity request."""
-    return EndpointReference(network_id=_network_id(body), endpoint_id=_endpoint_id(body))
+    return EndpointReference(network_id=parse_network_id(body), endpoint_id=_endpoint_id(body))
 
 
 def parse_create_network(body: JsonObject) -> CreateNetwork:
@@ -164,7 +152,7 @@ def parse_create_network(body: JsonObject) -> CreateNetwork:
     except ValueError as exc:
         raise BadRequest(f"CreateNetwork: {exc}") from exc
     return CreateNetwork(
-        network_id=_network_id(body),
+        network_id=parse_network_id(body),
         options={key: get_str(generic, key) for key in generic},
         internal=get_bool(options, _INTERNAL),
         ipv6=get_bool(options, _ENABLE_IPV6),
@@ -181,7 +169,7 @@ def parse_create_endpoint(body: JsonObject) -> CreateEndpoint:
     options = find_object(body, "Options") or {}
     users = [key for key in options if not key.startswith(_DOCKERS_OWN) or _is_given(key, options[key])]
     return CreateEndpoint(
-        network_id=_network_id(body),
+        network_id=parse_network_id(body),
         endpoint_id=_endpoint_id(body),
         requested=_parse_requested(find_object(body, "Interface") or {}, find_str(options, _MAC)),
         options={key: get_str(options, key) for key in users},
@@ -202,7 +190,7 @@ def parse_join(body: JsonObject) -> Join:
         BadRequest: An address of the host is invalid.
     """
     return Join(
-        network_id=_network_id(body),
+        network_id=parse_network_id(body),
         endpoint_id=_endpoint_id(body),
         sandbox_key=get_str(body, "SandboxKey"),
         ports=_parse_ports(find_object(body, "Options") or {}, "Join"),
@@ -216,7 +204,7 @@ def parse_external_connectivity(body: JsonObject) -> ProgramExternalConnectivity
         BadRequest: An address of the host is invalid.
     """
     ports = _parse_ports(find_object(body, "Options") or {}, "ProgramExternalConnectivity")
-    return ProgramExternalConnectivity(network_id=_network_id(body), endpoint_id=_endpoint_id(body), ports=ports)
+    return ProgramExternalConnectivity(network_id=parse_network_id(body), endpoint_id=_endpoint_id(body), ports=ports)
 
 
 def _parse_ports(options: JsonObject, call: str) -> tuple[PortRequest, ...]:
@@ -226,7 +214,8 @@ def _parse_ports(options: JsonObject, call: str) -> tuple[PortRequest, ...]:
         raise BadRequest(f"{call}: {_PORT_MAP}: {exc}") from exc
 
 
-def _network_id(body: JsonObject) -> NetworkId:
+def parse_network_id(body: JsonObject) -> NetworkId:
+    """Return the network of a request; all that DeleteNetwork has."""
     return NetworkId(get_str(body, "NetworkID"))
 
 

@@ -31,7 +31,7 @@ from cnm_bridge.core.wire import (
     parse_endpoint_reference,
     parse_external_connectivity,
     parse_join,
-    parse_network_reference,
+    parse_network_id,
     render_interface,
     render_joined,
 )
@@ -116,7 +116,7 @@ def network_driver(
         method("NetworkDriver.CreateNetwork", "cnm/CreateNetwork",
                answered(parse_create_network, networks.create, lambda _: {})),
         method("NetworkDriver.DeleteNetwork", "cnm/NetworkReference",
-               _without_result(parse_network_reference, networks.delete)),
+               _without_result(parse_network_id, networks.forget)),
         method("NetworkDriver.CreateEndpoint", "cnm/CreateEndpoint",
                answered(parse_create_endpoint, endpoints.create, render_interface)),
         method("NetworkDriver.DeleteEndpoint", "cnm/EndpointReference",

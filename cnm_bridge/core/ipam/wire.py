@@ -21,7 +21,7 @@ from ipaddress import (
 from typing import Final
 
 from cni_bridge_spec import JsonObject, find_object, find_str, get_bool, get_str
-from cni_bridge_state import PoolId
+from cni_bridge_state import AddressPoolRecord, PoolId
 from cnm_bridge.core.errors import BadRequest, Refused
 from cnm_bridge.core.wire import GLOBAL_SPACE
 
@@ -77,21 +77,6 @@ class ReleaseAddress:
     address: IPv4Address | IPv6Address
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GivenPool:
-    """The reply to RequestPool.
-
-    Attributes:
-        id: The pool's ID.
-        subnet: Its subnet.
-        gateway: Its gateway, which Docker then does not request, unless the user gave another; None if there is none.
-    """
-
-    id: PoolId
-    subnet: IPv4Network | IPv6Network
-    gateway: IPv4Address | IPv6Address | None
-
-
 def parse_request_pool(body: JsonObject) -> RequestPool:
     """Return a RequestPool request. An unspecified address, such as `0.0.0.0/0`, stands for no subnet.
 
@@ -145,11 +130,13 @@ def parse_release_address(body: JsonObject) -> ReleaseAddress:
     return ReleaseAddress(pool=PoolId(get_str(body, "PoolID")), address=_parse_address(get_str(body, "Address")))
 
 
-def render_pool_reply(reply: GivenPool) -> JsonObject:
-    """Return the reply to RequestPool, e.g. `{"PoolID": "lan,10.1.2.0/24,,5f", "Pool": "10.1.2.0/24", "Data": {}}`."""
-    length = reply.subnet.prefixlen
-    data = {} if reply.gateway is None else {_GATEWAY: f"{reply.gateway}/{length}"}
-    return {"PoolID": reply.id, "Pool": str(reply.subnet), "Data": data}
+def render_pool_reply(pool: AddressPoolRecord) -> JsonObject:
+    """Return the reply to RequestPool, e.g. `{"PoolID": "lan,10.1.2.0/24,,5f", "Pool": "10.1.2.0/24", "Data": {}}`.
+
+    Docker does not request the gateway, unless the user gave another.
+    """
+    data = {} if pool.gateway is None else {_GATEWAY: f"{pool.gateway}/{pool.subnet.prefixlen}"}
+    return {"PoolID": pool.id, "Pool": str(pool.subnet), "Data": data}
 
 
 def render_address_reply(address: IPv4Interface | IPv6Interface) -> JsonObject:

@@ -48,7 +48,7 @@ from cnm_bridge.core.ipam.sections import (
     render_pool_id,
     section_name,
 )
-from cnm_bridge.core.ipam.wire import GivenPool, ReleaseAddress, RequestAddress, RequestPool
+from cnm_bridge.core.ipam.wire import ReleaseAddress, RequestAddress, RequestPool
 from cnm_bridge.core.lists.address_ranges import overlap
 from cnm_bridge.driver.ipam.releases import PluginRuns, Releases
 from cnm_bridge.driver.ipam.sections import Sections
@@ -113,7 +113,7 @@ class IpamService:
     _locks: KeyedLocks[tuple[str, IpAddress]] = field(default_factory=KeyedLocks, init=False)
     _repeated: RepeatedRequests = field(default_factory=RepeatedRequests, init=False)
 
-    async def request_pool(self, request: RequestPool) -> GivenPool:
+    async def request_pool(self, request: RequestPool) -> AddressPoolRecord:
         """Store a pool of the section that the request names.
 
         Raises:
@@ -133,10 +133,10 @@ class IpamService:
         if not preflight.is_good:
             raise Refused(f"{section} cannot be used: {'; '.join(preflight.all_problems)}")
         await self._refuse_overlap(section, chosen)
-        pool_id = render_pool_id(chosen, secrets.token_hex(_DIGITS))
-        await self.store.ipam.put_pool(_new_pool(pool_id, chosen))
-        log.info("pool.given", pool_id=pool_id)
-        return GivenPool(id=pool_id, subnet=chosen.subnet, gateway=chosen.gateway)
+        pool = _new_pool(render_pool_id(chosen, secrets.token_hex(_DIGITS)), chosen)
+        await self.store.ipam.put_pool(pool)
+        log.info("pool.given", pool_id=pool.id)
+        return pool
 
     async def _refuse_overlap(self, section: IpamSection, chosen: ChosenPool) -> None:
         """Refuse a pool with addresses that Docker has from another section, too."""

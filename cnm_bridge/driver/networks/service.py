@@ -20,7 +20,7 @@ from cnm_bridge.core.lists.guard import is_guarded, lone_guard, refuse_other_eng
 from cnm_bridge.core.lists.plugins import bridges, forwarding_links
 from cnm_bridge.core.options.cni_options import Options, different_options, origin_of, parse_options
 from cnm_bridge.core.planning.plan import plan_attachment
-from cnm_bridge.core.wire import CreateNetwork, NetworkReference
+from cnm_bridge.core.wire import CreateNetwork
 from cnm_bridge.driver.networks.lists import NetworkLists
 from cnm_bridge.driver.networks.plan_endpoint import EndpointPlanner, plan_request
 from cnm_bridge.system.engine import Engine
@@ -198,12 +198,8 @@ class NetworkService:
         known = (engines[network_id] for one, network_id in calls if one == caller and network_id in engines)
         return None if caller is None else next(known, None)
 
-    async def delete(self, request: NetworkReference) -> None:
-        """Remove the record of a network, if there is one."""
-        await self.forget(request.network_id)
-
     async def forget(self, network_id: NetworkId) -> None:
-        """Remove the record of a network that Docker does not have, if there is one."""
+        """Remove the record of a network that Docker removes, or does not have; there may be none."""
         async with self.locks.hold(network_id):
             await self.store.remove_network(network_id)
         self.planner.forget(network_id)
