@@ -30,6 +30,8 @@ GATEWAY: Final = "10.61.0.1/24"
 SHOW: Final = "ip -json -details link show dev vx100 && ip -json -details link show dev br-lan"
 UNUSED: Final = "reserved_bits"
 """Of a tunnel: which bits a packet must not have; networkd says expressly that it wants none of what has these bits."""
+NOT_JSON: Final = "fan-map "
+"""What Ubuntu's `ip` writes between two members of a tunnel's JSON."""
 NO_UDEV: Final = "[Service]\nBindReadOnlyPaths=/sys\n"
 """networkd waits for udev, which the machine does not have, unless it cannot write to /sys, as in other containers."""
 ETH1: Final = "[NetDev]\nName=eth1\nKind=dummy\n"
@@ -130,7 +132,7 @@ def has_links(machine: Machine, typed: str) -> bool:
 
 def describe(shown: str) -> Mapping[str, object]:
     """Return what counts of the links that `ip` shows, by their names."""
-    links = [link for line in shown.splitlines() for link in json.loads(line) if link]
+    links = [link for line in shown.replace(NOT_JSON, "").splitlines() for link in json.loads(line) if link]
     return {
         link["ifname"]: (
             link["mtu"],
