@@ -64,7 +64,7 @@ def test_a_bridge_with_another_address(private_scene: Scene) -> None:
     private_scene.run(network)
 
 
-def test_stale_reservations(private_scene: Scene) -> None:
+def test_dead_reservations(private_scene: Scene) -> None:
     """A reservation without a container, and one of a container that runs, which stays."""
     lab, subnet = private_scene.lab, private_scene.subnet()
     name = private_scene.configure(bridge(subnet))
@@ -75,7 +75,7 @@ def test_stale_reservations(private_scene: Scene) -> None:
     lab.write(f"{directory}/10.80.{subnet.number}.77", f"{'e' * 64}\r\neth0")
     assert examine(lab) == (0, {})  # it may belong to an ADD that runs now
     lab.run("touch", "-d", "1 hour ago", f"{directory}/10.80.{subnet.number}.77")
-    fix(lab, "reservations-stale")
+    fix(lab, "reservations-dead")
     kept = f"10.80.{subnet.number}.2"
     assert lab.run("ls", directory).stdout.split() == [kept, "last_reserved_ip.0", "lock"]
 

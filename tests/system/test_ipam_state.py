@@ -46,11 +46,11 @@ def make_old(lab: Lab, name: str) -> None:
     lab.run("sh", "-c", f"touch -d '-5 min' /var/lib/cni/networks/{name}/*")
 
 
-def stale(lab: Lab) -> Sequence[JsonObject]:
+def dead(lab: Lab) -> Sequence[JsonObject]:
     """Return what the doctor finds about reservations."""
     done = lab.run(sys.executable, "-m", "cnm_bridge", "doctor", "--json", check=False)
     findings = get_objects(as_object(json.loads(done.stdout), "the report"), "findings")
-    return [one for one in findings if get_str(one, "code") == "reservations-stale"]
+    return [one for one in findings if get_str(one, "code") == "reservations-dead"]
 
 
 @pytest.mark.long
@@ -92,10 +92,10 @@ def test_an_older_state(private_scene: Scene) -> None:
     wait_logged(lab, "address.unclaimed", timeout_s=60)
     assert len(reservations(lab, name)) == 2
     make_old(lab, name)
-    assert stale(lab) == []  # a container has the address
+    assert dead(lab) == []  # a container has the address
     lab.docker("rm", "-f", since.name)
     make_old(lab, name)
-    (found,) = stale(lab)
+    (found,) = dead(lab)
     assert address in get_str(found, "text")
     lab.run("sh", "-ec", get_str(found, "fix"))
     assert reservations(lab, name) == [address_of(kept).partition("/")[0]]
@@ -133,7 +133,7 @@ def test_an_address_of_another_engine(private_scene: Scene) -> None:
     address = get_str(request(lab, "RequestAddress", {"PoolID": pool, "Address": ""}), "Address").partition("/")[0]
     wait_until(lambda: any(address in get_str(one, "what") for one in leftovers(lab)), "it is shown", timeout_s=60)
     make_old(lab, name)
-    assert stale(lab) == []
+    assert dead(lab) == []
     (found,) = leftovers(lab)
     container.in_network("ip", "address", "add", f"{address}/32", "dev", "eth0")
     status, printed = command(lab, "cleanup", "--run", get_str(found, "id"))
@@ -144,5 +144,5 @@ def test_an_address_of_another_engine(private_scene: Scene) -> None:
     assert status == 0, printed
     assert reservations(lab, name) == [address_of(container).partition("/")[0]]
     assert leftovers(lab) == ()
-    assert stale(lab) == []
+    assert dead(lab) == []
     assert request(lab, "ReleasePool", {"PoolID": pool}) == {}

@@ -120,7 +120,7 @@ class ConfiguredNetwork:
         missing: Those of them that say that a plugin is not there.
         warnings: What could not be verified.
         reserved: The addresses that host-local has assigned.
-        stale: The files of its reservations that no container has; empty if no daemon answers.
+        dead: The files of its reservations whose container has gone; empty if no daemon answers.
         dhcp: Why the CNI DHCP daemon that it needs does not answer; "" if it does.
         is_section: Whether it is a section.
     """
@@ -130,7 +130,7 @@ class ConfiguredNetwork:
     missing: Sequence[str] = ()
     warnings: Sequence[str] = ()
     reserved: Sequence[IPv4Address | IPv6Address] = ()
-    stale: Sequence[str] = ()
+    dead: Sequence[str] = ()
     dhcp: str = ""
     is_section: bool = False
 

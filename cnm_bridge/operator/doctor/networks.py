@@ -112,7 +112,7 @@ async def _gather(
         missing=absent,
         warnings=warnings,
         reserved=reserved,
-        stale=() if used is None else _find_stale(network, used),
+        dead=() if used is None else _find_dead(network, used),
         dhcp=await _examine_dhcp(network),
     )
 
@@ -137,7 +137,7 @@ def _reserved(network: NetworkConfigurationList) -> tuple[IPv4Address | IPv6Addr
     )
 
 
-def _find_stale(network: NetworkConfigurationList, used: frozenset[str]) -> tuple[str, ...]:
+def _find_dead(network: NetworkConfigurationList, used: frozenset[str]) -> tuple[str, ...]:
     """Return the files of host-local's reservations on a network whose container neither we nor libcni's cache have.
 
     Args:
@@ -240,13 +240,13 @@ def _check_docker_networks(facts: Facts) -> Iterator[Finding]:
 
 
 def _check_reservations(configured: ConfiguredNetwork) -> Iterator[Finding]:
-    if configured.stale:
+    if configured.dead:
         yield warning(
-            "reservations-stale",
+            "reservations-dead",
             configured.subject,
-            f"{len(configured.stale)} of its reserved addresses belong to no container that Docker or libcni's "
-            f"cache knows, such as {configured.stale[0]}; containers of runtimes without that cache are not seen here",
-            fix=shlex.join(("rm", *configured.stale)),
+            f"{len(configured.dead)} of its reserved addresses belong to no container that Docker or libcni's "
+            f"cache knows, such as {configured.dead[0]}; containers of runtimes without that cache are not seen here",
+            fix=shlex.join(("rm", *configured.dead)),
             advice="keep them if a runtime without libcni's cache has their containers",
         )
 

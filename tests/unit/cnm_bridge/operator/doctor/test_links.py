@@ -69,9 +69,9 @@ def test_an_mtu_above_the_parents() -> None:
     assert codes(replace(with_mtu({"type": "macvlan", "master": "eth0"}, 1400), routes=())) == []
 
 
-def test_stale_reservations() -> None:
+def test_dead_reservations() -> None:
     """One command removes all of them."""
-    networks = tuple(replace(one, stale=("/x/10.22.0.2", "/x/10.22.0.3")) for one in HEALTHY.networks)
+    networks = tuple(replace(one, dead=("/x/10.22.0.2", "/x/10.22.0.3")) for one in HEALTHY.networks)
     finding = only(replace(HEALTHY, networks=networks))
     assert finding.fix == "rm /x/10.22.0.2 /x/10.22.0.3"
 
