@@ -1,27 +1,74 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""CNI configurations, and records of endpoints for tests to store."""
+"""Settings, CNI configurations, and records for tests to store."""
 
 from collections.abc import Sequence
 from dataclasses import replace
+from ipaddress import IPv4Network
+from pathlib import Path
 
 from cni_bridge_spec import JsonObject, JsonValue
 from cni_bridge_state import (
+    AddressId,
+    AddressPhase,
+    AddressPoolRecord,
+    AddressRecord,
+    AddressUse,
     AttachmentId,
     AttachmentRecord,
     EndpointId,
     EndpointRecord,
     NetworkId,
     Phase,
+    PoolId,
     RequestedInterface,
+    ReservationRecord,
 )
 from cni_bridge_state.store import Store
 from cni_invoker import NetworkConfigurationList
+from cnm_bridge.core.settings import Settings
 
-__all__ = ["NETWORK", "endpoint", "list_of", "put"]
+__all__ = ["NETWORK", "address_pool", "address_record", "endpoint", "list_of", "put", "settings_in"]
 
 NETWORK = NetworkId("a" * 64)
 _PHASES_UNTIL_JOINED = (Phase.PENDING, Phase.READY, Phase.JOINED)
+
+
+def settings_in(directory: Path, **changes: object) -> Settings:
+    """Return settings that keep everything in a directory, where no engine listens."""
+    engine = f"unix://{directory}/none"
+    made = Settings(state_dir=directory / "state", run_dir=directory / "run", docker_host=engine)
+    return replace(made, **changes)  # type: ignore[arg-type]
+
+
+def address_pool(pool_id: str = "lan,10.1.2.0/24,,00", **changes: object) -> AddressPoolRecord:
+    """Return a pool of the IPAM section `lan`."""
+    made = AddressPoolRecord(
+        id=PoolId(pool_id),
+        section="lan",
+        subnet=IPv4Network("10.1.2.0/24"),
+        sub_pool=None,
+        gateway=None,
+        engine=None,
+        created_at=0,
+    )
+    return replace(made, **changes)  # type: ignore[arg-type]
+
+
+def address_record(address_id: str = "6" * 64, pool: str = "pool", **changes: object) -> AddressRecord:
+    """Return an address of such a pool that is being requested."""
+    made = AddressRecord(
+        id=AddressId(address_id),
+        pool=PoolId(pool),
+        section="lan",
+        phase=AddressPhase.PENDING,
+        use=AddressUse.ANY,
+        address=None,
+        name="web",
+        reservation=ReservationRecord(netns="/run/netns/1", configuration={}, args=(), capability_args={}),
+        created_at=0,
+    )
+    return replace(made, **changes)  # type: ignore[arg-type]
 
 
 def list_of(*plugins: JsonValue, name: str = "blue", version: str = "1.0.0") -> NetworkConfigurationList:

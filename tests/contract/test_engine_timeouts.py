@@ -17,9 +17,9 @@ from cni_bridge_state import NetworkId
 from cni_bridge_state.store import Store
 from cnm_bridge.assembly import Daemon, assemble
 from cnm_bridge.core.errors import Refused
-from cnm_bridge.core.settings import Settings
 from tests.answering_engine import answering
 from tests.driver_calls import call
+from tests.records import settings_in
 
 NETWORK: Final = NetworkId("a1" * 32)
 ENGINE_TAKES_S: Final = 1.0
@@ -37,9 +37,8 @@ async def slowly(_: web.Request) -> web.Response:
 async def assembled(directory: Path) -> AsyncIterator[Daemon]:
     """The daemon's objects, with a slow engine, and a configuration for a network."""
     async with answering(directory / "engine", {f"networks/{NETWORK}": slowly}):
-        settings = Settings(
-            state_dir=directory / "state",
-            run_dir=directory / "run",
+        settings = settings_in(
+            directory,
             cni_conf_dirs=(directory,),
             cni_bin_dirs=(directory / "bin",),
             docker_host=f"unix://{directory}/engine",

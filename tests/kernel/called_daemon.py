@@ -5,7 +5,6 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -13,6 +12,7 @@ from cni_bridge_spec import JsonObject, render_json
 from cnm_bridge.assembly import Daemon
 from cnm_bridge.core.settings import Settings
 from tests.kernel.real_plugins import find_plugins
+from tests.records import settings_in
 
 __all__ = ["LIMIT_S", "configure", "host_local", "tearing_down", "write_plugin"]
 
@@ -40,14 +40,8 @@ def configure(directory: Path, name: str, *plugins: JsonObject, **settings: floa
     lists.mkdir()
     document: JsonObject = {"cniVersion": "1.0.0", "name": name, "plugins": [*plugins]}
     lists.joinpath(f"{name}.conflist").write_bytes(render_json(document))
-    made = Settings(
-        state_dir=directory / "state",
-        run_dir=directory / "run",
-        cni_bin_dirs=(directory / "bin", find_plugins("machine").directory),
-        cni_conf_dirs=(lists,),
-        docker_host=f"unix://{directory}/no-engine",
-    )
-    return replace(made, **settings)  # type: ignore[arg-type]  # limits in seconds
+    directories = directory / "bin", find_plugins("machine").directory
+    return settings_in(directory, cni_bin_dirs=directories, cni_conf_dirs=(lists,), **settings)
 
 
 @asynccontextmanager

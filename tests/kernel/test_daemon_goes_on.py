@@ -25,7 +25,6 @@ from cni_bridge_state.store import Store
 from cnm_bridge import daemon as daemon_module
 from cnm_bridge.assembly import assemble
 from cnm_bridge.core.sandbox_plan import Placement
-from cnm_bridge.core.settings import Settings
 from cnm_bridge.driver.attach.announcer import Announcer
 from cnm_bridge.driver.attach.sandbox_sync import SandboxSync
 from cnm_bridge.driver.networks.engine_import import NetworkNameResolver
@@ -43,7 +42,7 @@ from tests.kernel.engine import FakeEngine, closing
 from tests.kernel.namespace import Namespace
 from tests.lab.unix_http import request
 from tests.lab.waiting import wait_until
-from tests.records import endpoint, put
+from tests.records import endpoint, put, settings_in
 
 WATCHDOG_S: Final = 0.6
 
@@ -73,11 +72,7 @@ async def test_a_bug_in_background_work(tmp_path: Path, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(*BACKGROUND[work], fail_once)
     monkeypatch.setattr(daemon_module, "raise_descriptor_limit", lambda: 1024)
-    settings = Settings(
-        state_dir=tmp_path / "state",
-        run_dir=tmp_path / "run",
-        docker_host=f"unix://{tmp_path}/no-docker.sock",
-    )
+    settings = settings_in(tmp_path)
     with listening(tmp_path / "s") as sock, structlog.testing.capture_logs() as logged, log_output() as output:
         async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
             tasks.create_task(daemon_module.serve(settings, sock, output))
@@ -99,9 +94,7 @@ async def test_a_bug_in_the_wait_for_unfinished_teardowns(tmp_path: Path, monkey
     monkeypatch.setattr(UnfinishedTeardowns, "add", add)
     monkeypatch.setattr(UnfinishedTeardowns, "wait", fail)
     monkeypatch.setattr(daemon_module, "raise_descriptor_limit", lambda: 1024)
-    settings = Settings(
-        state_dir=tmp_path / "state", run_dir=tmp_path / "run", docker_host=f"unix://{tmp_path}/no-docker.sock"
-    )
+    settings = settings_in(tmp_path)
     with watchdog(tmp_path) as (notified, variables), listening(tmp_path / "s") as sock:
         for name, value in variables.items():
             monkeypatch.setenv(name, value)
@@ -181,7 +174,7 @@ TUNED: JsonObject = {
 async def test_invalid_events_do_not_end_reconcile(store: Store, tmp_path: Path) -> None:
     """After an invalid event, reconcile opens the event stream again, as after any end of the stream."""
     engine = FakeEngine(tmp_path / "engine", events=[b"7\n", b"[]\n"])
-    settings = Settings(state_dir=tmp_path / "state", run_dir=tmp_path / "run", docker_host=engine.host)
+    settings = settings_in(tmp_path, docker_host=engine.host)
     async with engine.running(), closing(assemble(settings, store)) as daemon, asyncio.TaskGroup() as tasks:
         reconcile = tasks.create_task(daemon.reconciler.run())
         async with asyncio.timeout(30):

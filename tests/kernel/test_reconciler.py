@@ -16,10 +16,9 @@ from cni_bridge_spec import render_json
 from cni_bridge_state import EndpointId, NetworkId, NetworkRecord, Phase, ProcessRecord
 from cni_bridge_state.store import Store
 from cnm_bridge.assembly import Daemon, assemble
-from cnm_bridge.core.settings import Settings
 from cnm_bridge.core.wire import CreateNetwork
 from tests.kernel.engine import FakeEngine, closing, network
-from tests.records import NETWORK, endpoint, put
+from tests.records import NETWORK, endpoint, put, settings_in
 
 OTHER = NetworkId("b" * 64)
 
@@ -33,13 +32,7 @@ def make_engine(tmp_path: Path) -> FakeEngine:
 @pytest.fixture(name="daemon")
 async def make_daemon(store: Store, engine: FakeEngine, tmp_path: Path) -> AsyncIterator[Daemon]:
     """A daemon that is not started."""
-    settings = Settings(
-        state_dir=tmp_path / "state",
-        run_dir=tmp_path / "run",
-        cni_conf_dirs=(tmp_path / "net.d",),
-        docker_host=engine.host,
-        reconcile_grace_s=0,
-    )
+    settings = settings_in(tmp_path, cni_conf_dirs=(tmp_path / "net.d",), docker_host=engine.host, reconcile_grace_s=0)
     async with closing(assemble(settings, store)) as daemon:
         yield daemon
 

@@ -2,7 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """The sync of a sandbox: what plugins made in staging exists in the sandbox after libnetwork has placed the link."""
 
-from ipaddress import ip_address, ip_interface, ip_network
+from ipaddress import ip_address, ip_interface
 from pathlib import Path
 
 import pytest
@@ -10,12 +10,8 @@ import pytest
 from cnm_bridge.core.errors import SandboxNotSynced
 from cnm_bridge.core.link.endpoint_replies import prefix_route
 from cnm_bridge.core.link_state import (
-    MAIN_TABLE,
-    SCOPE_GLOBAL,
-    UNICAST,
     Neighbour,
     Observation,
-    Route,
     Snapshot,
     Sysctl,
 )
@@ -23,25 +19,9 @@ from cnm_bridge.core.sandbox_plan import ReplacedRoute, SandboxPlan
 from cnm_bridge.system.kernel import Kernel
 from tests.kernel.namespace import Namespace
 from tests.kernel.pair import ALTNAME, EVERYTHING, HOST_NAME, place_link, prepare
+from tests.unit.cnm_bridge.core.snapshots import route
 
 pytestmark = pytest.mark.usefixtures("nothing_left_of_the_pair")
-
-
-def route(destination: str, gateway: str | None = None, *, metric: int = 0, mtu: int | None = None) -> Route:
-    """Return a route of the main table."""
-    return Route(
-        destination=ip_network(destination),
-        gateway=ip_address(gateway) if gateway else None,
-        table=MAIN_TABLE,
-        metric=metric,
-        type=UNICAST,
-        scope=SCOPE_GLOBAL,
-        protocol=3,
-        source=None,
-        onlink=False,
-        mtu=mtu,
-        advmss=None,
-    )
 
 
 def everything_of(snapshot: Snapshot) -> SandboxPlan:

@@ -10,44 +10,16 @@ from pathlib import Path
 import pytest
 
 from cnm_bridge.core.errors import LinkMissing, NamespaceMissing, NamespaceRefused, NameTaken
-from cnm_bridge.core.link_state import MAIN_TABLE, SCOPE_GLOBAL, SCOPE_LINK, UNICAST, LinkState, Route, Snapshot
+from cnm_bridge.core.link_state import SCOPE_GLOBAL, SCOPE_LINK, LinkState, Snapshot
 from cnm_bridge.system.kernel import Kernel
 from cnm_bridge.system.kernel.netns import current_namespace, namespace_id
 from tests.kernel.namespace import Namespace
 from tests.kernel.pair import ALTNAME, HOST_NAME
+from tests.unit.cnm_bridge.core.snapshots import route
 
 MAC = "ee:77:5c:0d:4a:3b"
 LINK_LOCAL = "fe80::ec77:5cff:fe0d:4a3b"
 KERNEL, BOOT, STATIC = 2, 3, 4
-
-
-def route(
-    destination: str,
-    gateway: str | None = None,
-    *,
-    table: int = MAIN_TABLE,
-    metric: int = 0,
-    scope: int = SCOPE_GLOBAL,
-    protocol: int = BOOT,
-    source: str | None = None,
-    onlink: bool = False,
-    mtu: int | None = None,
-    advmss: int | None = None,
-) -> Route:
-    """Return a route, with the defaults of `ip route`."""
-    return Route(
-        destination=ip_network(destination),
-        gateway=ip_address(gateway) if gateway else None,
-        table=table,
-        metric=metric,
-        type=UNICAST,
-        scope=scope,
-        protocol=protocol,
-        source=ip_address(source) if source else None,
-        onlink=onlink,
-        mtu=mtu,
-        advmss=advmss,
-    )
 
 
 @pytest.fixture
@@ -117,8 +89,8 @@ async def test_routes_of_every_table_but_local(kernel: Kernel, host: Namespace, 
             "10.4.0.0/16", "10.1.0.7", table=1000, metric=5, protocol=STATIC, source="10.1.0.2", mtu=1400, advmss=1200
         ),
         route("::/0", "fd00::1", metric=77, mtu=1300),
-        route("fd00::/64", metric=256, protocol=KERNEL),
-        route("fe80::/64", metric=256, protocol=KERNEL),
+        route("fd00::/64", scope=SCOPE_GLOBAL, metric=256, protocol=KERNEL),
+        route("fe80::/64", scope=SCOPE_GLOBAL, metric=256, protocol=KERNEL),
     }
     assert [item.destination.version for item in snapshot.routes] == [4] * 6 + [6] * 3
     destroy(host)

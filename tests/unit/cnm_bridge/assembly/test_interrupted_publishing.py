@@ -13,10 +13,9 @@ from cni_bridge_state import Phase
 from cni_bridge_state.store import Store
 from cnm_bridge.assembly import assemble
 from cnm_bridge.core.errors import Interrupted
-from cnm_bridge.core.settings import Settings
 from tests.driver_calls import call
 from tests.plugins import FakePlugins
-from tests.records import endpoint
+from tests.records import endpoint, settings_in
 
 RECORD = replace(
     endpoint("e" * 64, plugins=[{"type": "bridge"}, {"type": "publisher", "capabilities": {"portMappings": True}}]),
@@ -35,12 +34,7 @@ async def test_a_hanging_publisher_is_killed(store: Store, tmp_path: Path, name:
     """The call succeeds; the call that waited for the ports is answered with the reason why none is published."""
     plugins = FakePlugins(tmp_path / "bin")
     plugins.install("publisher", DEL={"wait_for": str(tmp_path / "never")})
-    settings = Settings(
-        state_dir=tmp_path / "state",
-        run_dir=tmp_path / "run",
-        cni_bin_dirs=(plugins.directory,),
-        docker_host=f"unix://{tmp_path}/none",
-    )
+    settings = settings_in(tmp_path, cni_bin_dirs=(plugins.directory,))
     daemon = assemble(settings, store)
 
     async def leave() -> None:

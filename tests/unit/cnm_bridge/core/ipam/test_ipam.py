@@ -3,7 +3,7 @@
 """Sections, pools and addresses: what an IPAM plugin receives, what Docker learns, and what is refused."""
 
 from collections.abc import Sequence
-from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 
 import pytest
@@ -24,7 +24,7 @@ from cnm_bridge.core.ipam.sections import (
     section_of_list,
 )
 from cnm_bridge.core.ipam.wire import RequestPool
-from tests.records import list_of
+from tests.records import address_pool, list_of
 
 RANGES: JsonObject = {
     "type": "host-local",
@@ -55,20 +55,10 @@ def request(subnet: str | None = None, part: str | None = None, *, is_ipv6: bool
     )
 
 
-def pool(
-    subnet: IPv4Network | IPv6Network = IPv4Network("10.1.2.0/24"),  # noqa: B008 - frozen
-    part: str | None = None,
-) -> AddressPoolRecord:
+def pool(subnet: str = "10.1.2.0/24", part: str | None = None) -> AddressPoolRecord:
     """Return a pool."""
-    return AddressPoolRecord(
-        id=PoolId("lan,10.1.2.0/24,,00"),
-        section="lan",
-        subnet=subnet,
-        sub_pool=ip_network(part) if part else None,
-        gateway=ip_address("10.1.2.254"),
-        engine=None,
-        created_at=0,
-    )
+    sub_pool = ip_network(part) if part else None
+    return address_pool(subnet=ip_network(subnet), sub_pool=sub_pool, gateway=ip_address("10.1.2.254"))
 
 
 def ranges_of(network: NetworkConfigurationList) -> JsonValue:
@@ -250,7 +240,7 @@ def _with_gateway(document: JsonObject) -> JsonObject:
 def test_a_section_that_has_lost_its_subnet() -> None:
     """The error says what it has now."""
     with pytest.raises(Refused, match=r"has no range in 10\.8\.0\.0/24 any more, but 10\.1\.2\.0/24, 10\.9\.0\.0/24"):
-        plan_address(section(), pool(IPv4Network("10.8.0.0/24")), None)
+        plan_address(section(), pool("10.8.0.0/24"), None)
 
 
 def test_which_addresses_the_plugin_can_assign() -> None:
@@ -275,7 +265,7 @@ def test_addresses_that_nobody_can_have(address: str, reason: str) -> None:
     with pytest.raises(Refused, match=reason):
         refuse_address(pool(), ip_address(address), is_gateway=False)
     refuse_address(pool(), ip_address("10.1.2.254"), is_gateway=True)
-    refuse_address(pool(ip_network("10.1.2.0/31")), ip_address("10.1.2.0"), is_gateway=False)
+    refuse_address(pool("10.1.2.0/31"), ip_address("10.1.2.0"), is_gateway=False)
 
 
 def result(*addresses: str) -> Result:

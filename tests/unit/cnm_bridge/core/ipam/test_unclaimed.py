@@ -6,40 +6,19 @@ from dataclasses import replace
 from ipaddress import ip_address, ip_interface, ip_network
 
 from cni_bridge_spec import JsonObject
-from cni_bridge_state import AddressId, AddressPhase, AddressPoolRecord, AddressRecord, AddressUse, PoolId
+from cni_bridge_state import AddressPhase, AddressPoolRecord, AddressRecord
 from cnm_bridge.core.engine_facts.network import EngineIpamNetwork, has_ipam_driver
 from cnm_bridge.core.ipam.unclaimed import find_unclaimed
+from tests.records import address_pool, address_record
 
 ENGINE = "AAAA"
 SUBNET = ip_network("10.1.2.0/24")
 
 
-def pool(name: str, engine: str | None = None) -> AddressPoolRecord:
-    """Return a pool of section lan."""
-    return AddressPoolRecord(
-        id=PoolId(name),
-        section="lan",
-        subnet=SUBNET,
-        sub_pool=None,
-        gateway=None,
-        engine=engine,
-        created_at=0,
-    )
-
-
 def address(text: str, of: AddressPoolRecord) -> AddressRecord:
     """Return an address of a pool."""
-    return AddressRecord(
-        id=AddressId(text),
-        pool=of.id,
-        section="lan",
-        phase=AddressPhase.RESERVED,
-        use=AddressUse.ANY,
-        address=ip_interface(f"{text}/24"),
-        name=None,
-        reservation=None,
-        created_at=0,
-    )
+    reserved = {"phase": AddressPhase.RESERVED, "address": ip_interface(f"{text}/24"), "name": None}
+    return address_record(text, of.id, reservation=None, **reserved)
 
 
 def network(*addresses: str, section: str = "lan") -> EngineIpamNetwork:
@@ -55,7 +34,7 @@ def network(*addresses: str, section: str = "lan") -> EngineIpamNetwork:
 
 def test_nothing_is_lost() -> None:
     """An address that the engine shows is claimed; the pool becomes the engine's."""
-    one = pool("one")
+    one = address_pool("one")
     found = find_unclaimed([one], [address("10.1.2.3", one)], [network("10.1.2.3")], ENGINE)
     assert not found
     assert found.identified == (one,)
@@ -63,7 +42,7 @@ def test_nothing_is_lost() -> None:
 
 def test_an_address_without_an_endpoint() -> None:
     """It is unclaimed; one that is not RESERVED has its release anyway."""
-    one = pool("one")
+    one = address_pool("one")
     lost, pending = address("10.1.2.3", one), address("10.1.2.4", one)
     releasing = replace(pending, phase=AddressPhase.RELEASING)
     found = find_unclaimed([one], [lost, releasing], [network()], ENGINE)
@@ -72,7 +51,7 @@ def test_an_address_without_an_endpoint() -> None:
 
 def test_a_network_without_the_option() -> None:
     """Compose sends no option: its network may be of any section that has the subnet."""
-    one = pool("one")
+    one = address_pool("one")
     kept, lost = address("10.1.2.3", one), address("10.1.2.4", one)
     found = find_unclaimed([one], [kept, lost], [replace(network("10.1.2.3"), options={})], ENGINE)
     assert (found.addresses, found.identified) == ((lost,), (one,))
@@ -80,7 +59,7 @@ def test_a_network_without_the_option() -> None:
 
 def test_a_network_that_is_gone() -> None:
     """The pool of this engine and its addresses are unclaimed, also if another section has a network."""
-    one = pool("one", ENGINE)
+    one = address_pool("one", engine=ENGINE)
     lost = address("10.1.2.3", one)
     found = find_unclaimed([one], [lost], [network("10.1.2.3", section="wan")], ENGINE)
     assert (found.addresses, found.pools) == ((lost,), (one,))
@@ -88,7 +67,7 @@ def test_a_network_that_is_gone() -> None:
 
 def test_more_pools_than_networks() -> None:
     """A pool may be another engine's: its addresses are only reported, and without any it is forgotten."""
-    one, two, empty = pool("one"), pool("two"), pool("empty")
+    one, two, empty = address_pool("one"), address_pool("two"), address_pool("empty")
     kept, lost = address("10.1.2.3", one), address("10.1.2.4", two)
     found = find_unclaimed([one, two, empty], [kept, lost], [network("10.1.2.3")], ENGINE)
     assert (found.addresses, found.uncertain, found.pools, found.identified) == ((), (lost,), (empty,), ())
@@ -96,7 +75,7 @@ def test_more_pools_than_networks() -> None:
 
 def test_the_pool_of_another_engine() -> None:
     """Nothing of it is unclaimed."""
-    one = pool("one", "BBBB")
+    one = address_pool("one", engine="BBBB")
     found = find_unclaimed([one], [address("10.1.2.3", one)], [], ENGINE)
     assert (found.addresses, found.pools) == ((), ())
     assert found.uncertain

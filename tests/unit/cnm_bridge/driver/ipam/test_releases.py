@@ -8,24 +8,15 @@ from typing import cast
 
 import pytest
 
-from cni_bridge_state import AddressId, AddressPhase, AddressRecord, AddressUse, PoolId, ReservationRecord
+from cni_bridge_state import AddressId, AddressRecord, ReservationRecord
 from cni_bridge_state.store import Store
 from cnm_bridge.core.errors import KernelError
 from cnm_bridge.driver.ipam.releases import PluginRuns, Releases
 from cnm_bridge.driver.teardown.queue import TeardownQueue
 from cnm_bridge.system.scheduling import KeyedLocks
+from tests.records import address_record
 
-PENDING = AddressRecord(
-    id=AddressId("a" * 64),
-    pool=PoolId("lan,10.1.2.0/24,,5f0c81aa"),
-    section="lan",
-    phase=AddressPhase.PENDING,
-    use=AddressUse.ANY,
-    address=None,
-    name="web",
-    reservation=ReservationRecord(netns="/run/netns/1", configuration={}, args=(), capability_args={}),
-    created_at=1,
-)
+PENDING = address_record(pool="lan,10.1.2.0/24,,5f0c81aa")
 
 
 class Plugins:

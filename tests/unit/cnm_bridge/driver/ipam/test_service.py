@@ -14,7 +14,7 @@ from typing import Final, cast
 import pytest
 
 from cni_bridge_spec import JsonObject
-from cni_bridge_state import AddressId, AddressPhase, AddressPoolRecord, AddressRecord, PoolId, ReservationRecord
+from cni_bridge_state import AddressId, AddressPhase, AddressRecord, PoolId, ReservationRecord
 from cni_bridge_state.store import Store
 from cni_invoker import CniError, ConfigurationDirectories, PluginFailed, Result, Runtime
 from cni_invoker.documents.versions import Verb
@@ -26,6 +26,7 @@ from cnm_bridge.driver.ipam.sections import Sections
 from cnm_bridge.driver.ipam.service import IpamService, RepeatedRequests
 from cnm_bridge.driver.teardown.queue import TeardownQueue
 from cnm_bridge.system.scheduling import KeyedLocks
+from tests.records import address_pool
 
 POOL: Final = PoolId("lan,10.1.2.0/24,,5f0c81aa")
 HIGH: Final = PoolId("lan,10.1.2.0/24,10.1.2.128/25,5f0c81ab")
@@ -115,17 +116,7 @@ async def serve(tmp_path: Path, plugins: Plugins) -> AsyncIterator[IpamService]:
         releases=releases,
     )
     for pool, part in ((POOL, None), (HIGH, ip_network("10.1.2.128/25"))):
-        await store.ipam.put_pool(
-            AddressPoolRecord(
-                id=pool,
-                section="lan",
-                subnet=ip_network("10.1.2.0/24"),
-                sub_pool=part,
-                gateway=None,
-                engine=None,
-                created_at=1,
-            )
-        )
+        await store.ipam.put_pool(address_pool(pool, sub_pool=part))
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(releases.run())
         for _ in ADDRESSES:

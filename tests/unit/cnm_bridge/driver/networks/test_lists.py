@@ -14,10 +14,9 @@ from cni_bridge_state.store import Store
 from cni_invoker import ConfigurationDirectories
 from cnm_bridge.assembly import assemble
 from cnm_bridge.core.planning.plan import configuration_digest
-from cnm_bridge.core.settings import Settings
 from cnm_bridge.driver.networks.lists import count_outdated
 from tests.plugins import FakePlugins
-from tests.records import NETWORK, endpoint, put
+from tests.records import NETWORK, endpoint, put, settings_in
 
 
 @pytest.mark.parametrize("guarded", ["lan", "other"])
@@ -31,13 +30,7 @@ async def test_leftovers_of_a_guarded_network(store: Store, tmp_path: Path, guar
     for name in ("lan", "other"):
         document = {"cniVersion": "1.0.0", "name": name, "plugins": [{"type": "bridge"}]}
         (conf / f"{name}.conflist").write_text(json.dumps(document))
-    settings = Settings(
-        state_dir=tmp_path / "state",
-        run_dir=tmp_path / "run",
-        docker_host=f"unix://{tmp_path}/none",
-        cni_conf_dirs=(conf,),
-        cni_bin_dirs=(plugins.directory,),
-    )
+    settings = settings_in(tmp_path, cni_conf_dirs=(conf,), cni_bin_dirs=(plugins.directory,))
     for number, options in enumerate(({}, {"cni.egress.allow": "a.example"})):
         network = NetworkRecord(
             id=NetworkId(f"{number:064x}"), configuration=guarded, name="agents", internal=True, options=options

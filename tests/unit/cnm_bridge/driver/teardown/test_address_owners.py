@@ -12,25 +12,21 @@ import pytest
 
 from cni_bridge_spec import JsonObject, get_objects, get_str
 from cni_bridge_state import (
-    AddressId,
     AddressPhase,
     AddressPoolRecord,
-    AddressRecord,
-    AddressUse,
     EndpointId,
     EndpointRecord,
     NetworkRecord,
     Phase,
     PoolId,
     PoolRecord,
-    ReservationRecord,
 )
 from cni_bridge_state.store import Store
 from cni_invoker import NetworkConfigurationList
 from cnm_bridge.core.wire import EndpointReference
 from cnm_bridge.driver.teardown.address_owners import AddressOwners, describe_holders
 from cnm_bridge.driver.teardown.pending import PendingTeardowns
-from tests.records import NETWORK, endpoint, put
+from tests.records import NETWORK, address_record, endpoint, put
 
 FIRST, SECOND = EndpointId("1" * 64), EndpointId("2" * 64)
 ADDRESS = "10.1.0.9"
@@ -97,27 +93,11 @@ async def test_a_claiming_endpoint_owns_the_rules_once_its_result_is_stored(stor
 WEB, OTHER = EndpointId("77" * 32), EndpointId("99" * 32)
 TEXT: Final = "10.1.2.3"
 TAKEN: Final = ip_address(TEXT)
-INPUT: Final = ReservationRecord(netns="/run/netns/1", configuration={}, args=(), capability_args={})
 
 
 def asking(endpoint_id: EndpointId) -> EndpointReference:
     """Return the endpoint that asks for an address."""
     return EndpointReference(network_id=NETWORK, endpoint_id=endpoint_id)
-
-
-def requested(name: str | None) -> AddressRecord:
-    """Return an address that Docker has requested for a container."""
-    return AddressRecord(
-        id=AddressId("6" * 64),
-        pool=PoolId("pool"),
-        section="lan",
-        phase=AddressPhase.PENDING,
-        use=AddressUse.ANY,
-        address=None,
-        name=name,
-        reservation=INPUT,
-        created_at=0,
-    )
 
 
 async def test_an_endpoint(store: Store) -> None:
@@ -141,7 +121,7 @@ async def test_a_container_of_another_driver(store: Store, name: str | None, sho
     subnet = IPv4Network("10.1.2.0/24")
     facts = {"sub_pool": None, "gateway": None, "engine": None}
     await store.ipam.put_pool(AddressPoolRecord(id=PoolId("pool"), section="lan", subnet=subnet, created_at=0, **facts))
-    record = requested(name)
+    record = address_record(name=name)
     await store.ipam.put_address(record)
     assert describe_holders(store, "lan", [TAKEN]) == ""
     await store.ipam.put_address(replace(record, phase=AddressPhase.RESERVED, address=ip_interface(f"{TEXT}/24")))
@@ -155,8 +135,8 @@ async def test_the_address_that_docker_requested_for_the_endpoint(store: Store) 
     subnet = IPv4Network("10.1.2.0/24")
     facts = {"sub_pool": None, "gateway": None, "engine": None}
     await store.ipam.put_pool(AddressPoolRecord(id=PoolId("pool"), section="lan", subnet=subnet, created_at=0, **facts))
-    await store.ipam.put_address(requested("web"))
-    reserved = replace(requested("web"), phase=AddressPhase.RESERVED, address=ip_interface(f"{TEXT}/24"))
+    await store.ipam.put_address(address_record(name="web"))
+    reserved = replace(address_record(name="web"), phase=AddressPhase.RESERVED, address=ip_interface(f"{TEXT}/24"))
     await store.ipam.put_address(reserved)
     own, others = (PoolRecord(subnet=subnet, gateway=None, is_own=is_own) for is_own in (True, False))
     network = NetworkRecord(id=NETWORK, configuration="lan", name="lan", internal=False, options={}, pools=(others,))
