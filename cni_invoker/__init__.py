@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from cni_invoker.documents.results import Dns, Interface, IpAssignment, Result, Route
     from cni_invoker.documents.versions import SUPPORTED_VERSIONS, Verb, VersionInfo
     from cni_invoker.errors import CniError, ErrorCode, PluginError, PluginFailed
-    from cni_invoker.execution.executor import Execution, ExecutionObserver
+    from cni_invoker.execution.executor import Execution
     from cni_invoker.execution.first_iptables_use import DEFAULT_LOCK_DIR
     from cni_invoker.execution.in_process import installed_plugins
     from cni_invoker.execution.limits import Limits
@@ -60,7 +60,6 @@ __all__ = [
     "Dns",
     "ErrorCode",
     "Execution",
-    "ExecutionObserver",
     "FileCache",
     "Interface",
     "IpAssignment",
@@ -106,7 +105,7 @@ _HOMES: Final = {
     "documents.results": ("Dns", "Interface", "IpAssignment", "Result", "Route"),
     "documents.versions": ("SUPPORTED_VERSIONS", "Verb", "VersionInfo"),
     "errors": ("CniError", "ErrorCode", "PluginError", "PluginFailed"),
-    "execution.executor": ("Execution", "ExecutionObserver"),
+    "execution.executor": ("Execution",),
     "execution.first_iptables_use": ("DEFAULT_LOCK_DIR",),
     "execution.in_process": ("installed_plugins",),
     "execution.limits": ("Limits",),

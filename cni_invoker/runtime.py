@@ -26,7 +26,7 @@ from cni_invoker.documents.request import Request, Requests
 from cni_invoker.documents.results import Result, parse_result
 from cni_invoker.documents.versions import Verb, VersionInfo, is_at_least, require_supported
 from cni_invoker.errors import CniError, GcFailed
-from cni_invoker.execution.executor import ExecutionObserver, Executor
+from cni_invoker.execution.executor import Executor, Observer
 from cni_invoker.execution.first_iptables_use import FirstIptablesUse
 from cni_invoker.execution.in_process import Answer
 from cni_invoker.execution.limits import Limits
@@ -48,7 +48,7 @@ class Runtime:
         plugin_dirs: Where plugins are searched, one directory or several; the first one that has the plugin wins.
             Relative paths are resolved now.
         limits: Timeouts, sizes and counts; None: the defaults of `Limits`.
-        observer: Called after every execution.
+        observer: Called with an `Execution` after each one.
         environment: The environment that plugins inherit.
         lock_dir: Directory of the lock on shared iptables chains, normally `DEFAULT_LOCK_DIR`, so that all runtimes of
             the host share it. None: no lock.
@@ -67,7 +67,7 @@ class Runtime:
         plugin_dirs: StrPath | Iterable[StrPath],
         limits: Limits | None = None,
         *,
-        observer: ExecutionObserver | None = None,
+        observer: Observer | None = None,
         environment: Mapping[str, str] = os.environ,
         lock_dir: StrPath | None = None,
         running_dir: StrPath | None = None,

@@ -421,7 +421,7 @@ def make_resources(settings: Settings, store: Store, plugin_descriptors: int | N
             lock_dir=DEFAULT_LOCK_DIR,
             running_dir=running_dir,
             environment=dict(os.environ),  # reading it takes long, and it is read for every execution
-            observer=journal,
+            observer=journal.on_execution,
             in_process=installed_plugins(),
         ),
         limits=limits,

@@ -29,7 +29,7 @@ from cni_invoker.errors import (
     PluginNotFound,
     VersionUnsupported,
 )
-from cni_invoker.execution.executor import ExecutionObserver
+from cni_invoker.execution.executor import Observer
 from cni_invoker.execution.first_iptables_use import DEFAULT_LOCK_DIR
 from cni_invoker.execution.in_process import Answer
 from cni_invoker.execution.limits import Limits
@@ -73,7 +73,7 @@ class CachedRuntime:
         limits: Limits | None = None,
         *,
         lock_dir: StrPath = DEFAULT_LOCK_DIR,
-        observer: ExecutionObserver | None = None,
+        observer: Observer | None = None,
         environment: Mapping[str, str] = os.environ,
         wait_s: float = 120.0,
         in_process: Mapping[str, Answer] | None = None,
@@ -88,7 +88,7 @@ class CachedRuntime:
             cache_dir: Directory of the `FileCache`; with the default, cnitool and libcni share it.
             limits: As for `Runtime`, and so are the others; their defaults are the safe ones.
             lock_dir: Directory of the lock on iptables chains.
-            observer: Called after every execution.
+            observer: Called with an `Execution` after each one.
             environment: The environment that plugins inherit.
             wait_s: As for this class.
             in_process: The plugins that run in this process, as for `Runtime`.

@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from cni_invoker.documents.request import Request
 from cni_invoker.documents.versions import Verb
@@ -42,14 +41,10 @@ class Execution:
     duration_s: float
 
 
-class ExecutionObserver(Protocol):
-    """Observes executions. Called after each one, successful or not, in the task that waits for it.
+Observer = Callable[[Execution], None]
+"""Called after each execution, successful or not, in the task that waits for it.
 
-    An exception that it raises is logged, and changes nothing.
-    """
-
-    def on_execution(self, execution: Execution) -> None:
-        """Record an execution that has ended."""
+An exception that it raises is logged, and changes nothing."""
 
 
 class Executor:
@@ -65,7 +60,7 @@ class Executor:
         self,
         plugin_dirs: Sequence[Path],
         limits: Limits,
-        observer: ExecutionObserver | None,
+        observer: Observer | None,
         running: RunningPlugins,
         in_process: Mapping[str, Answer] | None = None,
     ) -> None:
@@ -210,7 +205,7 @@ class Executor:
             log_event(__name__, "plugin.executed", **facts | known)
         if self._observer is not None:
             try:
-                self._observer.on_execution(
+                self._observer(
                     Execution(
                         plugin=request.plugin,
                         verb=request.verb,

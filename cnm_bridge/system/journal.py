@@ -65,7 +65,7 @@ class Journal:
             listener(event)
 
     def on_execution(self, execution: Execution) -> None:
-        """Add an execution of a plugin; see `cni_invoker.advanced.ExecutionObserver`."""
+        """Add an execution of a plugin."""
         self.add(
             "plugin.executed",
             plugin=execution.plugin,

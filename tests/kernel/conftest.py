@@ -139,7 +139,7 @@ def executed() -> Executed:
 @pytest.fixture
 def runtime(plugins: Plugins, executed: Executed) -> Runtime:
     """A runtime with these plugins and no others."""
-    return Runtime([plugins.directory], LIMITS, observer=executed)
+    return Runtime([plugins.directory], LIMITS, observer=executed.on_execution)
 
 
 @pytest.fixture

@@ -209,7 +209,7 @@ async def test_a_plugin_written_in_python(tmp_path: Path) -> None:
 
 async def test_status_and_gc(plugins: Plugins, executed: Executed, tmp_path: Path) -> None:
     """GC deletes stale attachments and nothing else; plugins receive GC and STATUS if their CNI version has them."""
-    runtime = Runtime([plugins.directory], LIMITS, observer=executed)
+    runtime = Runtime([plugins.directory], LIMITS, observer=executed.on_execution)
     cached = CachedRuntime(runtime, FileCache(tmp_path / "cache"))
     network = await runtime.negotiate(make_list(*LISTS["bridge with all"], data_dir=tmp_path))
     types = [plugin.type for plugin in network.plugins]

@@ -191,10 +191,8 @@ class KernelView:
         Raises:
             KernelError: The sandbox does not exist, or `/proc` cannot be read.
         """
-        if not self._sees_processes:
-            return None
         with attempt("look for processes of", str(sandbox)):
-            return find_latest_first_process(sandbox, self.host.processes)
+            return find_latest_first_process(sandbox, self.host.processes) if self._sees_processes else None
 
     @in_thread
     def find_first_processes(self, sandbox: Path) -> tuple[SandboxProcess, ...]:
@@ -202,10 +200,8 @@ class KernelView:
 
         Looks at each process of the host.
         """
-        if not self._sees_processes:
-            return ()
         with attempt("look for processes of", str(sandbox)):
-            return find_first_processes(sandbox, self.host.processes)
+            return find_first_processes(sandbox, self.host.processes) if self._sees_processes else ()
 
     @in_thread
     def find_container_process(self, sandbox: Path) -> SandboxProcess | None:
@@ -217,10 +213,8 @@ class KernelView:
         Raises:
             KernelError: The sandbox does not exist, or `/proc` cannot be read.
         """
-        if not self._sees_processes:
-            return None
         with attempt("look for processes of", str(sandbox)):
-            for process in find_outermost(sandbox, self.host.processes):
+            for process in find_outermost(sandbox, self.host.processes) if self._sees_processes else ():
                 with suppress(FileNotFoundError, ProcessLookupError):  # it has ended
                     if has_container_files(self.host.processes / str(process.pid)):
                         return process
@@ -233,10 +227,8 @@ class KernelView:
         Raises:
             KernelError: `/proc` cannot be read.
         """
-        if not self._sees_processes:
-            return frozenset()
         with attempt("look for", "the latest processes"):
-            return find_recent_cgroups(self.host.processes)
+            return find_recent_cgroups(self.host.processes) if self._sees_processes else frozenset()
 
     @in_thread
     def is_inhabited(self, sandbox: Path) -> bool:

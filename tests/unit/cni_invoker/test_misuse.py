@@ -88,17 +88,14 @@ async def test_reserved_keys_are_in_the_preflight(runtime: Runtime) -> None:
     assert report.is_good
 
 
-class Raising:
-    """An observer that raises."""
-
-    def on_execution(self, _: Execution) -> None:
-        """Raise."""
-        raise RuntimeError("the observer is broken")
+def raise_error(_: Execution) -> None:
+    """Observe an execution, and raise."""
+    raise RuntimeError("the observer is broken")
 
 
 async def test_an_observer_that_raises_aborts_nothing(plugins: FakePlugins, caplog: pytest.LogCaptureFixture) -> None:
     """The operation completes, and the exception is logged."""
-    runtime = Runtime(plugins.directory, LIMITS, observer=Raising())
+    runtime = Runtime(plugins.directory, LIMITS, observer=raise_error)
     result = await runtime.add(THREE, ATTACHMENT)
     await runtime.delete(THREE, ATTACHMENT, result)
     reports = [record for record in caplog.records if record.__dict__["event"] == "plugin.not_observed"]

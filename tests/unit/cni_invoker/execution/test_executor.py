@@ -83,31 +83,20 @@ async def test_an_add_that_cannot_be_undone_is_not_retried(plugins: FakePlugins,
     assert plugins.calls == (("first", "ADD"), ("first", "DEL")) * 2
 
 
-class Executions:
-    """An observer that records every execution."""
-
-    def __init__(self) -> None:
-        self.seen: list[Execution] = []
-
-    def on_execution(self, execution: Execution) -> None:
-        """Record one execution."""
-        self.seen.append(execution)
-
-
 async def test_executions_are_observed(plugins: FakePlugins) -> None:
     """The observer receives plugin, verb, container ID, outcome and duration of each, failed ones included."""
     plugins.install("first", ADD={"sleep_s": 0.2})
     plugins.install("second", ADD={"error": {"code": 999, "msg": "banana"}})
-    executions = Executions()
+    executions: list[Execution] = []
     started = time.monotonic()
-    runtime = Runtime([plugins.directory], LIMITS, observer=executions)
+    runtime = Runtime([plugins.directory], LIMITS, observer=executions.append)
     with pytest.raises(PluginFailed):
         await runtime.add(THREE, ATTACHMENT)
-    assert [(one.plugin, one.verb, one.container_id, one.outcome) for one in executions.seen] == [
+    assert [(one.plugin, one.verb, one.container_id, one.outcome) for one in executions] == [
         ("first", Verb.ADD, ATTACHMENT.container_id, "success"),
         ("second", Verb.ADD, ATTACHMENT.container_id, "PluginFailed"),
     ]
-    assert 0.2 <= executions.seen[0].duration_s <= time.monotonic() - started
+    assert 0.2 <= executions[0].duration_s <= time.monotonic() - started
 
 
 async def test_executions_are_bounded(plugins: FakePlugins) -> None:
