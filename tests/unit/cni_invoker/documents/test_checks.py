@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Which container IDs, names of networks, links and plugins, and arguments are valid, and the code of each error."""
+"""Which container IDs, names, arguments and attachments are valid, and the code of each error."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
+from cni_invoker import Attachment
+from cni_invoker.documents.attachment import freeze_keys
 from cni_invoker.documents.checks import (
     check_argument,
     check_arguments,
@@ -101,3 +104,30 @@ def test_stored_arguments_may_contain_an_equals_sign(key: str, value: str) -> No
     with pytest.raises(InvalidParameter) as caught:
         check_given_argument(key, value)
     assert caught.value.code == 4
+
+
+GOOD = Attachment(container_id="c1", ifname="eth0", netns="/run/netns/c1", args=(("IP", "10.1.0.9"),))
+
+
+@pytest.mark.parametrize(
+    "make_bad",
+    [
+        lambda: replace(GOOD, container_id="some-%%"),
+        lambda: replace(GOOD, container_id=""),
+        lambda: replace(GOOD, ifname="a" * 16),
+        lambda: replace(GOOD, netns="\0"),
+        lambda: replace(GOOD, args=(("IP", "a;b"),)),
+        lambda: replace(GOOD, capability_args={"bandwidth": {"ingressRate": float("nan")}}),
+        lambda: replace(GOOD, capability_args={"bandwidth": {"ingressRate": float("inf")}}),
+    ],
+)
+def test_an_invalid_attachment_cannot_be_made(make_bad: Callable[[], Attachment]) -> None:
+    """Names, arguments and capability args are validated on construction, also of a copy."""
+    with pytest.raises(InvalidParameter):
+        make_bad()
+
+
+def test_freeze_keys_removes_duplicates() -> None:
+    """`freeze_keys` keeps the first of equal keys, in order, and iterates once, so a generator is allowed."""
+    keys = [replace(GOOD, container_id=name).key for name in ("c2", "c1", "c2")]
+    assert freeze_keys(key for key in keys) == (keys[0], keys[1])

@@ -145,32 +145,19 @@ COMMIT
 """
 
 
-def parsed() -> list[PluginArtifact]:
-    """Return the rules that have a container ID."""
-    rules = parse_saved_rules(SAVED.splitlines()).rules
-    return list(owned_rules(HostRule(command="iptables", saved=one) for one in rules))
+def test_what_iptables_save_prints() -> None:
+    """Rules for masquerading and port mappings name network and container; a chain that is not built in has no policy.
 
-
-def test_rules_with_a_container_id_are_artifacts() -> None:
-    """Rules for masquerading and port mappings name network and container; other rules are skipped."""
-    assert [(rule.network, rule.container_id) for rule in parsed()] == [
-        ("lan", "77ad"),
-        ("lan", "77ad"),
-        ("blue", "88be"),
-    ]
-
-
-def test_an_artifact_has_the_complete_rule() -> None:
-    """With -D instead of -A it is the command that removes the rule."""
+    With -D instead of -A an artifact is the command that removes the rule.
+    """
+    found = parse_saved_rules(SAVED.splitlines())
+    assert found.policies == {"PREROUTING": "ACCEPT", "CNI-3f0c": "-"}
+    owned = list(owned_rules(HostRule(command="iptables", saved=one) for one in found.rules))
+    assert [(rule.network, rule.container_id) for rule in owned] == [("lan", "77ad"), ("lan", "77ad"), ("blue", "88be")]
     rule = (
         r'iptables -t nat -A POSTROUTING -s 10.80.1.2/32 -m comment --comment "name: \"lan\" id: \"77ad\"" -j CNI-3f0c'
     )
-    assert parsed()[0] == PluginArtifact(network="lan", container_id="77ad", what=rule)
-
-
-def test_chains_have_their_policy() -> None:
-    """A chain that is not built in has none."""
-    assert parse_saved_rules(SAVED.splitlines()).policies == {"PREROUTING": "ACCEPT", "CNI-3f0c": "-"}
+    assert owned[0] == PluginArtifact(network="lan", container_id="77ad", what=rule)
 
 
 async def test_unreadable_tables_have_no_rules() -> None:
