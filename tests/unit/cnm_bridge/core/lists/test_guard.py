@@ -9,6 +9,8 @@ from cni_invoker import NetworkConfigurationList
 from cnm_bridge.core.engine_facts.engine import EngineVersion
 from cnm_bridge.core.errors import BadOption, Refused
 from cnm_bridge.core.lists.guard import (
+    EgressOptions,
+    OtherNetworks,
     is_guarded,
     lone_guard,
     refuse_other_engine,
@@ -17,6 +19,7 @@ from cnm_bridge.core.lists.guard import (
     with_guard,
     without_gateway,
 )
+from cnm_bridge.core.options.cni_options import parse_options
 
 BRIDGE: JsonObject = {"type": "bridge", "ipam": {"type": "host-local", "subnet": "10.66.0.0/24"}}
 EGRESS: JsonObject = {"type": "egress", "allow": ["a.example"]}
@@ -120,3 +123,53 @@ def test_whom_the_resolver_asks() -> None:
         refuse_without_responder(internal=False, name_servers=("192.0.2.1",), version=BEFORE)
     with pytest.raises(Refused, match="make the network again with --internal"):
         refuse_without_responder(internal=False, name_servers=(), version=SINCE)
+
+
+@pytest.mark.parametrize(
+    "text", ["a.example,[2001:db8::/64]:443", "a.example [2001:db8::/64]:443", " a.example,\n[2001:db8::/64]:443, "]
+)
+def test_entries(text: str) -> None:
+    """They are separated by commas or spaces, and no entry has either."""
+    options = parse_options({"cni.egress.allow": text})
+    assert options.egress == EgressOptions(allow=("a.example", "[2001:db8::/64]:443"))
+    assert options.egress.guards
+
+
+def test_a_containers_own_entries() -> None:
+    """They are in addition to the network's, and reach the plugin as a capability argument."""
+    options = parse_options({"cni.egress.allow": "a.example"}, {"cni.egress.allow": "b.example c.example"})
+    assert options.egress.allow == ("a.example",)
+    assert options.capabilities == {"egress": {"allow": ["b.example", "c.example"]}}
+
+
+def test_an_unguarded_network() -> None:
+    """Nothing but entries and audit guards."""
+    assert not parse_options({"cni.egress.audit": "false", "cni.egress.other-networks": "allow"}).egress.guards
+    assert parse_options({"cni.egress.audit": "true"}).egress == EgressOptions(audit=True)
+    assert parse_options({"cni.egress.net-admin": "allow"}).egress == EgressOptions(allows_net_admin=True)
+
+
+@pytest.mark.parametrize("chosen", OtherNetworks)
+def test_other_networks(chosen: OtherNetworks) -> None:
+    """They are refused by default."""
+    assert parse_options({"cni.egress.other-networks": chosen.value}).egress.other_networks is chosen
+    assert parse_options({}).egress.other_networks is OtherNetworks.REFUSE
+
+
+@pytest.mark.parametrize(
+    ("network", "endpoint", "error"),
+    [
+        ({"cni.egress.allow": " ,"}, {}, "cni.egress.allow: is empty"),
+        ({}, {"cni.egress.allow": ""}, "cni.egress.allow: is empty"),
+        ({"cni.egress.audit": "yes"}, {}, "cni.egress.audit: 'yes' is neither true nor false"),
+        ({"cni.egress.other-networks": "no"}, {}, "'no' is neither refuse nor allow nor disconnect"),
+        ({}, {"cni.egress.audit": "true"}, "is an option of networks, not of containers"),
+        ({}, {"cni.egress.other-networks": "allow"}, "is an option of networks, not of containers"),
+        ({}, {"cni.egress.net-admin": "allow"}, "is an option of networks, not of containers"),
+        ({}, {"cni.capability.egress": "{}"}, "use cni.egress.allow"),
+    ],
+)
+def test_what_is_refused(network: dict[str, str], endpoint: dict[str, str], error: str) -> None:
+    """The error names the option. A container decides about none of its limits."""
+    with pytest.raises(BadOption, match=error):
+        parse_options(network, endpoint)

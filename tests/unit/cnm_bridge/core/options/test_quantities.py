@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Options for egress; those for rates and bursts become capability args in bits."""
+"""Options for rates and bursts become capability args in bits."""
 
 import pytest
 
