@@ -101,7 +101,8 @@ def test_addresses_of_dockers_own_drivers(scene: Scene, driver: str) -> None:
     (config,) = get_objects(get_object(inspected(scene, made), "IPAM"), "Config")
     assert (get_str(config, "Subnet"), get_str(config, "Gateway").partition("/")[0]) == (subnet.ipv4, subnet.gateway)
     scene.lab.docker("rm", "-f", first.name)
-    assert reservations(scene.lab, name) == [f"10.80.{subnet.number}.3"]
+    left = [f"10.80.{subnet.number}.3"]
+    wait_until(lambda: reservations(scene.lab, name) == left, "the release, for which Docker does not wait", 20)
     scene.lab.docker("rm", "-f", second.name)
     wait_released(scene.lab, name)
 
