@@ -84,11 +84,11 @@ class Container:
         gateway = self.gateway_mac()
         self.send(*(frame(packet, self.mac, gateway) for packet in packets))
 
-    def connect(self, address: str, port: int, limit_s: float = 3.0) -> str:
+    def connect(self, address: str, port: int) -> str:
         """Connect by TCP; gives `open`, or the reason for which it is not."""
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         with open_inside(self.namespace, family, socket.SOCK_STREAM) as client:
-            client.settimeout(limit_s)
+            client.settimeout(3.0)
             try:
                 client.connect((address, port))
             except TimeoutError:

@@ -29,9 +29,9 @@ _LIMIT_S: Final = 10.0
 _NOT_COUNTED: Final = {*range(130, 138), 143}  # ND and MLD, which the host's own links send
 
 
-def open_inside(namespace: Namespace, family: int, kind: int, protocol: int = 0) -> socket.socket:
+def open_inside(namespace: Namespace, family: int, kind: int) -> socket.socket:
     """Open a socket that belongs to a namespace."""
-    return run_in_namespace(str(namespace.path), lambda: socket.socket(family, kind, protocol))
+    return run_in_namespace(str(namespace.path), lambda: socket.socket(family, kind))
 
 
 class Internet:

@@ -84,11 +84,9 @@ class Container:
     namespace: Namespace
     record: Record
 
-    def ask(
-        self, name: str, kind: str = "A", *, tcp: bool = False, server: str = RESPONDER, payload: int = 1232
-    ) -> dns.message.Message:
+    def ask(self, name: str, kind: str = "A", *, tcp: bool = False, server: str = RESPONDER) -> dns.message.Message:
         """Return the response to a query from within the container."""
-        query = dns.message.make_query(name, kind, use_edns=0 if payload else None, payload=payload or None)
+        query = dns.message.make_query(name, kind, use_edns=0, payload=1232)
         family = socket.AF_INET6 if ":" in server else socket.AF_INET
         with open_inside(self.namespace, family, socket.SOCK_STREAM if tcp else socket.SOCK_DGRAM) as sock:
             sock.settimeout(_ANSWER_S)

@@ -186,9 +186,9 @@ async def test_who_needs_the_directory_makes_it(tmp_path: Path, kernel: Kernel) 
 ALTNAME = f"cni-bridge-{token_hex(32)}"
 
 
-def add_marked_link(namespace: Namespace, altname: str = ALTNAME) -> None:
+def add_marked_link(namespace: Namespace) -> None:
     """Make a link with an endpoint's alternative name."""
-    namespace.ip("link add marked type veth peer name marked-peer", f"link property add dev marked altname {altname}")
+    namespace.ip("link add marked type veth peer name marked-peer", f"link property add dev marked altname {ALTNAME}")
 
 
 async def test_mounted_namespaces(kernel: Kernel, sandbox: Namespace, tmp_path: Path) -> None:

@@ -28,11 +28,11 @@ KEPT: Final = 32
 
 
 @contextmanager
-def silent_connections(port: int, count: int = SILENT) -> Iterator[list[socket.socket]]:
+def silent_connections(port: int) -> Iterator[list[socket.socket]]:
     """Open connections, as fast as they are accepted, and send nothing."""
     with ExitStack() as stack:
         connections = []
-        for _ in range(count):
+        for _ in range(SILENT):
             connection = stack.enter_context(socket.socket())
             connection.setblocking(False)
             connection.connect_ex(("127.0.0.1", port))

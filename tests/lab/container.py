@@ -90,14 +90,14 @@ class Container:
             gateways=tuple(ip_address(text) for text in gateways if text),
         )
 
-    def exec(self, *argv: str, timeout_s: float = 60.0) -> str:
+    def exec(self, *argv: str) -> str:
         """Run one of busybox's commands in the container, as `docker exec` does, and return its stripped stdout.
 
         Raises:
-            OSError: It is silent for longer than `timeout_s`.
+            OSError: It is silent for longer than a minute.
             CommandFailed: Its exit status is not 0.
         """
-        return execute(self._namespaces, self.name, argv, timeout_s=timeout_s).strip()
+        return execute(self._namespaces, self.name, argv, timeout_s=60.0).strip()
 
     def ip(self, *argv: str) -> tuple[JsonObject, ...]:
         """Run a command of iproute2 (`"addr"`, `"-6", "route"`, `"rule"`) in the container; return its JSON objects."""

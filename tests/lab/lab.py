@@ -179,9 +179,9 @@ class Lab:
         """
         return self.run("docker", *argv, timeout_s=timeout_s).stdout.strip()
 
-    def docker_json(self, *argv: str, timeout_s: float = 60.0) -> JsonValue:
+    def docker_json(self, *argv: str) -> JsonValue:
         """Run a docker command that prints JSON, e.g. `"network", "inspect", "n"`, and return the document."""
-        return parse_json(self.docker(*argv, timeout_s=timeout_s).encode())
+        return parse_json(self.docker(*argv).encode())
 
     def container(self, name: str) -> Container:
         """Return a view of a container: its links, its addresses, and what Docker shows of them."""
@@ -215,13 +215,13 @@ class Lab:
         self._wait_ready(self.dockerd, DOCKER_SOCKET, "GET", "/_ping", timeout_s)
         return self.dockerd
 
-    def stop_dockerd(self, signal_number: int = signal.SIGTERM, *, timeout_s: float = 30.0) -> int:
+    def stop_dockerd(self, signal_number: int = signal.SIGTERM) -> int:
         """End dockerd and return its exit status. On SIGTERM it stops the containers first, on SIGKILL it does not."""
-        return _stop(self.dockerd, signal_number, timeout_s)
+        return _stop(self.dockerd, signal_number)
 
-    def restart_dockerd(self, signal_number: int = signal.SIGTERM, *, timeout_s: float = 30.0) -> Process:
-        """End dockerd within `timeout_s` and restart it with the same options."""
-        return _restart(self.dockerd, self._dockerd_again, signal_number, timeout_s)
+    def restart_dockerd(self, signal_number: int = signal.SIGTERM) -> Process:
+        """End dockerd and restart it with the same options."""
+        return _restart(self.dockerd, self._dockerd_again, signal_number)
 
     # The daemon under test
 
@@ -253,9 +253,9 @@ class Lab:
         """End the daemon and return its exit status, negative for the signal that ended it."""
         return _stop(self.daemon, signal_number, timeout_s)
 
-    def restart_daemon(self, signal_number: int = signal.SIGTERM, *, timeout_s: float = 30.0) -> Process:
-        """End the daemon within `timeout_s` and restart it with the same options."""
-        return _restart(self.daemon, self._daemon_again, signal_number, timeout_s)
+    def restart_daemon(self, signal_number: int = signal.SIGTERM) -> Process:
+        """End the daemon and restart it with the same options."""
+        return _restart(self.daemon, self._daemon_again, signal_number)
 
     # State and leftovers
 
@@ -305,16 +305,14 @@ def _refuse_second(process: Process | None) -> None:
         raise LabError(f"{process.name} runs already, as process {process.pid}")
 
 
-def _stop(process: Process | None, signal_number: int, timeout_s: float) -> int:
+def _stop(process: Process | None, signal_number: int, timeout_s: float = 30.0) -> int:
     if process is None:
         raise LabError("what is to be stopped was never started")
     process.kill(signal_number)
     return process.wait(timeout_s)
 
 
-def _restart(
-    process: Process | None, again: Callable[[], Process] | None, signal_number: int, timeout_s: float
-) -> Process:
-    _stop(process, signal_number, timeout_s)
+def _restart(process: Process | None, again: Callable[[], Process] | None, signal_number: int) -> Process:
+    _stop(process, signal_number)
     assert again is not None
     return again()

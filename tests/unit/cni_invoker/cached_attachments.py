@@ -29,15 +29,15 @@ CACHED = CachedAttachment(
 KEY = CACHED.attachment.key
 
 
-def cached(network: str, container_id: str, ifname: str = "eth0") -> CachedAttachment:
-    """Return `CACHED` with another network, container ID and interface name."""
-    attachment = Attachment(container_id=container_id, ifname=ifname, netns="/run/netns/x")
+def cached(network: str, container_id: str) -> CachedAttachment:
+    """Return `CACHED` with another network and container ID."""
+    attachment = Attachment(container_id=container_id, ifname="eth0", netns="/run/netns/x")
     return replace(CACHED, network=network, attachment=attachment)
 
 
-def write_record(directory: Path, content: str | bytes, name: str = "blue-c1-eth0") -> Path:
+def write_record(directory: Path, content: str | bytes) -> Path:
     """Write a file where the cache keeps the record of an attachment."""
-    file = directory / "results" / name
+    file = directory / "results" / "blue-c1-eth0"
     file.parent.mkdir(exist_ok=True)
     file.write_bytes(content if isinstance(content, bytes) else content.encode())
     return file

@@ -19,9 +19,9 @@ def write_list(file: Path, name: str, *types: str) -> Path:
     return file
 
 
-def write_plugin(file: Path, name: str, plugin_type: str = "bridge") -> Path:
+def write_plugin(file: Path, name: str) -> Path:
     """Write the configuration of a single plugin."""
-    file.write_text(f'{{"name": "{name}", "cniVersion": "1.0.0", "type": "{plugin_type}"}}')
+    file.write_text(f'{{"name": "{name}", "cniVersion": "1.0.0", "type": "bridge"}}')
     return file
 
 
