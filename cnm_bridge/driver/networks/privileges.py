@@ -23,7 +23,7 @@ log = structlog.get_logger()
 _REMEDY: Final = "make the guarded network with -o cni.egress.net-admin=allow"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Privileges:
     """What the containers of guarded networks may do."""
 
@@ -31,7 +31,7 @@ class Privileges:
     engine: Engine
     kernel: Kernel
     version: KnownVersion
-    _described: dict[int, EngineDescription] = field(default_factory=dict, init=False)
+    _described: tuple[int, EngineDescription] | None = field(default=None, init=False)
 
     async def refuse(self, container_id: str, network: str) -> None:
         """Refuse a container of a guarded network that can change the host's network.
@@ -71,11 +71,9 @@ class Privileges:
         ups = self.version.ups
         if not self.version.is_up:
             return await self.engine.describe()
-        if ups not in self._described:
-            described = await self.engine.describe()
-            self._described.clear()
-            self._described[ups] = described
-        return self._described[ups]
+        if self._described is None or self._described[0] != ups:
+            self._described = ups, await self.engine.describe()
+        return self._described[1]
 
 
 def _remaps_users(directory: str) -> bool:

@@ -49,19 +49,6 @@ _REMEDY: Final = (
 
 
 @dataclass(slots=True)
-class _Boot:
-    """Whether the engine is booting, as it was found last.
-
-    Attributes:
-        lock: Held while it is asked.
-        silent_until: Until when its last silence counts, in the event loop's time.
-    """
-
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    silent_until: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
 class WaysOut:
     """Refuses ways out when a container joins; finds networks that were connected later, and closes them."""
 
@@ -74,7 +61,10 @@ class WaysOut:
     _guarded: set[EndpointId] = field(default_factory=set, init=False)
     _connected: asyncio.Queue[str] = field(default_factory=asyncio.Queue, init=False)
     _looking: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
-    _boot: _Boot = field(default_factory=_Boot, init=False)
+    _asking: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
+    """Held while it is found out whether the engine boots."""
+    _silent_until: float = field(default=0.0, init=False)
+    """Until when its last silence counts, in the event loop's time."""
 
     def __post_init__(self) -> None:
         self.store.when_removed(self._forget)
@@ -223,16 +213,15 @@ class WaysOut:
             EngineUnavailable: It cannot be reached, or refuses the question.
         """
         await self.version.wait_looked()
-        boot = self._boot
-        async with boot.lock:
+        async with self._asking:
             now = asyncio.get_running_loop().time()
-            if self.version.is_up or now < boot.silent_until:
+            if self.version.is_up or now < self._silent_until:
                 return not self.version.is_up
             try:
                 async with asyncio.timeout(_BOOTS_AFTER_S):
                     await self.engine.version()
             except (EngineSilent, TimeoutError):
-                boot.silent_until = asyncio.get_running_loop().time() + _SILENT_FOR_S
+                self._silent_until = asyncio.get_running_loop().time() + _SILENT_FOR_S
                 return not self.version.is_up
             return False
 
