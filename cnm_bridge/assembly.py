@@ -2,18 +2,13 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """The composition root: makes all objects of the daemon, each after those that it depends on; starts none."""
 
-import os
 import socket
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Final
 
-from cni_bridge_state import AttachMode, EndpointId, NetworkId
+from cni_bridge_state import AttachMode, NetworkId
 from cni_bridge_state.store import Store
-from cni_invoker import DEFAULT_LOCK_DIR, ConfigurationDirectories, Limits, Runtime, installed_plugins
-from cni_invoker.execution.running_plugins import read_boot_id
-from cnm_bridge.core.lists.dhcp import LEASE_LIMIT_S
+from cni_invoker import ConfigurationDirectories
 from cnm_bridge.core.planning.ports import PortClaims
 from cnm_bridge.core.settings import Scope, Settings
 from cnm_bridge.driver.attach.announcer import Announcer
@@ -52,60 +47,17 @@ from cnm_bridge.driver.teardown.liveness import Liveness
 from cnm_bridge.driver.teardown.pending import PendingTeardowns, TeardownSlots
 from cnm_bridge.driver.teardown.queue import TeardownQueue
 from cnm_bridge.driver.teardown.teardown import OrphanedPlugins, Teardown
+from cnm_bridge.resources import Resources, make_resources
 from cnm_bridge.server.admin.documents import IpamDocuments, Status
 from cnm_bridge.server.admin.endpoints import EndpointChecks, EndpointDocuments
-from cnm_bridge.server.admin.http import Request, answering_admin
-from cnm_bridge.server.admin.metrics import Metrics, answering_scrapes
+from cnm_bridge.server.admin.http import Request
+from cnm_bridge.server.admin.metrics import Metrics
 from cnm_bridge.server.admin.requests import Actions, admin_requests, settings_request
 from cnm_bridge.server.methods import ipam_driver, network_driver
 from cnm_bridge.server.rpc import CallsUnderWay, Method, answering
-from cnm_bridge.system.engine import Engine
-from cnm_bridge.system.journal import Journal
-from cnm_bridge.system.kernel import HostPorts, Kernel
-from cnm_bridge.system.known_version import KnownVersion
+from cnm_bridge.system.kernel import HostPorts
 from cnm_bridge.system.log import LogWriter
-from cnm_bridge.system.process import find_plugin_oom_score
 from cnm_bridge.system.scheduling import KeyedLocks
-
-_RUNNING: Final = "plugins"
-"""The subdirectory of `run_dir` that records the running plugins."""
-
-_RESULT_BYTES: Final = 256 << 10
-_RESULT_ENTRIES: Final = 512
-"""What takes the event loop some 20 ms at most: 2000 routes blocked it for a third of a second."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Resources:
-    """The settings, and access to records, plugins, kernel and engine.
-
-    Attributes:
-        limits: The limits of the plugins.
-        running_dir: The directory that records the running plugins.
-        boot_id: The kernel's boot ID.
-        engine: The engine, for work in the background.
-        engine_in_calls: The engine with a shorter time limit, for calls that Docker waits for.
-        version: The engine's version.
-        locks: The locks of endpoints.
-    """
-
-    settings: Settings
-    store: Store
-    runtime: Runtime
-    limits: Limits
-    running_dir: Path
-    kernel: Kernel
-    boot_id: str
-    engine: Engine
-    engine_in_calls: Engine
-    version: KnownVersion
-    journal: Journal
-    locks: KeyedLocks[EndpointId]
-
-    async def close(self) -> None:
-        """Close the connections to the engine."""
-        await self.engine.close()
-        await self.engine_in_calls.close()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,22 +72,13 @@ class Daemon:
 
     resources: Resources
     networks: NetworkService
-    lists: NetworkLists
-    engine_import: EngineImport
-    name_resolver: NetworkNameResolver
-    ways_out: WaysOut
-    leases: Leases
-    sandbox_sync: SandboxSync
-    liveness: Liveness
     teardowns: TeardownQueue
     ipam: IpamService
     releases: Releases
-    unclaimed: UnclaimedAddresses
     unfinished: UnfinishedTeardowns
     reconciler: Reconciler
     lease_keeper: LeaseKeeper
     joined: JoinedEndpoints
-    port_publisher: PortPublisher
     calls: CallsUnderWay
     methods: tuple[Method, ...]
     requests: tuple[Request, ...]
@@ -152,14 +95,6 @@ class Daemon:
             drain_timeout_s=self.resources.settings.drain_timeout_s,
             on_hidden=self.resources.kernel.distrust_processes,
         )
-
-    def answering_admin(self, sock: socket.socket | None) -> AbstractAsyncContextManager[None]:
-        """Answer the operator's requests on the admin socket, if there is one, while the block runs."""
-        return answering_admin(sock, self.requests)
-
-    def answering_scrapes(self, sock: socket.socket | None) -> AbstractAsyncContextManager[None]:
-        """Answer `GET /metrics` on a TCP socket while the block runs; nothing without one."""
-        return answering_scrapes(sock, self.metrics.give)
 
 
 def assemble(
@@ -374,65 +309,17 @@ def assemble(
     return Daemon(
         resources=resources,
         networks=networks,
-        lists=lists,
-        engine_import=engine_import,
-        name_resolver=name_resolver,
-        ways_out=ways_out,
-        leases=leases,
-        sandbox_sync=sandbox_sync,
-        liveness=liveness,
         teardowns=teardowns,
         ipam=ipam,
         releases=releases,
-        unclaimed=unclaimed,
         unfinished=unfinished,
         reconciler=reconciler,
         lease_keeper=lease_keeper,
         joined=joined,
-        port_publisher=port_publisher,
         calls=calls,
         methods=tuple(replace(method, readable=readable) for method in methods),
         requests=(*requests, metrics.request, settings_request(settings)),
         metrics=metrics,
-    )
-
-
-def make_resources(settings: Settings, store: Store, plugin_descriptors: int | None) -> Resources:
-    """Return the surroundings; the arguments are those of `assemble`."""
-    limits = Limits(
-        add_s=settings.plugin_timeout_s,
-        dhcp_s=LEASE_LIMIT_S,
-        delete_s=settings.plugin_timeout_s,
-        stdout_bytes=_RESULT_BYTES,
-        result_entries=_RESULT_ENTRIES,
-        stderr_lines=0,  # it may contain credentials, and errors reach the log and Docker's users
-        descriptors=plugin_descriptors,
-        oom_score=find_plugin_oom_score(),
-    )
-    running_dir = settings.run_dir / _RUNNING
-    journal = Journal()
-    store.when_phase_changed(journal.on_phase)
-    return Resources(
-        settings=settings,
-        store=store,
-        runtime=Runtime(
-            settings.cni_bin_dirs,
-            limits,
-            lock_dir=DEFAULT_LOCK_DIR,
-            running_dir=running_dir,
-            environment=dict(os.environ),  # reading it takes long, and it is read for every execution
-            observer=journal.on_execution,
-            in_process=installed_plugins(),
-        ),
-        limits=limits,
-        running_dir=running_dir,
-        kernel=Kernel(reply_limit_s=settings.netlink_timeout_s),
-        boot_id=read_boot_id(),
-        engine=Engine(settings.docker_host, settings.engine_background_timeout_s, stays_open=True),
-        engine_in_calls=Engine(settings.docker_host, settings.engine_timeout_s, stays_open=True),
-        version=KnownVersion(store),
-        journal=journal,
-        locks=KeyedLocks(),
     )
 
 

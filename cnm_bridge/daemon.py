@@ -20,6 +20,8 @@ from cnm_bridge import __version__
 from cnm_bridge.assembly import Daemon, assemble
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.settings import Settings
+from cnm_bridge.server.admin.http import answering_admin
+from cnm_bridge.server.admin.metrics import answering_scrapes
 from cnm_bridge.system.log import LogWriter, RateLimit
 from cnm_bridge.system.process import (
     keep_memory_small,
@@ -27,6 +29,7 @@ from cnm_bridge.system.process import (
     resume_garbage_collection,
     shorten_thread_turns,
 )
+from cnm_bridge.system.sockets import is_peer_hidden
 from cnm_bridge.system.systemd import notifying, take_watchdog_s
 
 log = structlog.get_logger()
@@ -88,13 +91,13 @@ async def serve(
         _log_missing_rights()
         daemon = assemble(settings, store, plugin_descriptors=descriptors, log_output=output)
         _distrust_if_hidden(daemon)
-        await daemon.port_publisher.load()
+        await daemon.joined.port_publisher.load()
         unfinished = await daemon.unfinished.add()
         daemon.releases.add_unfinished()
         resume_garbage_collection()  # again: after a reboot there may be thousands of teardowns
         async with (
-            daemon.answering_admin(admin),
-            daemon.answering_scrapes(scrapes),
+            answering_admin(admin, daemon.requests),
+            answering_scrapes(scrapes, daemon.metrics.give),
             asyncio.TaskGroup() as tasks,
         ):
             works: tuple[tuple[str, _Work], ...] = (
@@ -135,12 +138,12 @@ def _log_state(store: Store) -> None:
 
 def _background(daemon: Daemon) -> Iterator[tuple[str, _Work]]:
     """Yield the background work, which runs until the daemon stops, with its names."""
-    yield "network names", daemon.name_resolver.run
+    yield "network names", daemon.networks.lists.name_resolver.run
     yield "teardowns", daemon.teardowns.run
     yield "releases", daemon.releases.run
     yield "reconcile", daemon.reconciler.run
     yield "DHCP leases", daemon.lease_keeper.run
-    yield "sandboxes", daemon.sandbox_sync.run
+    yield "sandboxes", daemon.joined.sandbox_sync.run
     yield "requested ports", daemon.joined.complete_requests
 
 
@@ -157,7 +160,7 @@ def _distrust_if_hidden(daemon: Daemon) -> None:
 
     If the engine is not there yet, its first call tells.
     """
-    if daemon.resources.engine.is_hidden():
+    if is_peer_hidden(daemon.resources.settings.docker_host):
         daemon.resources.kernel.distrust_processes()
 
 

@@ -13,7 +13,6 @@ import asyncio
 import json
 import os
 import re
-import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Final
@@ -34,7 +33,6 @@ from cnm_bridge.core.engine_facts.network import (
 )
 from cnm_bridge.core.errors import EngineRefused, EngineSilent, EngineUnavailable
 from cnm_bridge.core.link_state import IpNetwork
-from cnm_bridge.system.sockets import find_peer
 
 _BAD_REQUEST: Final = 400
 _NOT_FOUND: Final = 404
@@ -43,9 +41,6 @@ _NOT_CONNECTED: Final = 900
 _NO_ANSWER: Final = (DockerError, aiohttp.ClientError, TimeoutError, OSError)
 _UNEXPECTED_SHAPE: Final = (ValueError, LookupError, TypeError, AttributeError)
 """The errors that aiodocker raises if an answer has an unexpected shape."""
-_UNIX: Final = "unix://"
-_IMPOSSIBLE_NETWORK: Final = "cni-bridge-doctor"
-_UNKNOWN_DRIVER: Final = "could not resolve driver"
 _NETWORK_EVENTS: Final = '{"type": ["network"], "event": ["create", "connect"]}'
 
 
@@ -71,19 +66,6 @@ class Engine:
         docker, self._open = self._open, None
         if docker is not None:
             await docker.close()
-
-    def is_hidden(self) -> bool:
-        """Return whether the process at the engine's socket is not visible: it is outside of our PID namespace.
-
-        Then the processes of containers are not visible either. False if it is not known, such as over TCP.
-        """
-        path = self._host.removeprefix(_UNIX)
-        if path == self._host:
-            return False
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as sock, suppress(OSError):
-            sock.connect(path)
-            return find_peer(sock) == 0
-        return False
 
     async def identity(self) -> str:
         """Return the engine's ID, with its data directory, where it stores its networks.
@@ -147,20 +129,6 @@ class Engine:
         """
         async with self._asked() as docker:
             await docker.networks.create(dict(body))
-
-    async def finds_driver(self, name: str) -> bool:
-        """Return whether the engine finds a network driver. An enabled managed plugin may have none.
-
-        Requests a network that no engine makes: the IPAM driver `null` refuses a subnet, after the engine has looked
-        for the network's driver and before it calls it (moby, `Controller.NewNetwork`).
-        """
-        ipam = {"Driver": "null", "Config": [{"Subnet": "192.0.2.0/24"}]}
-        try:
-            await self.create_network({"Name": _IMPOSSIBLE_NETWORK, "Driver": name, "IPAM": ipam})
-        except EngineRefused as exc:
-            return _UNKNOWN_DRIVER not in str(exc)
-        await self.remove_network(_IMPOSSIBLE_NETWORK)
-        return True
 
     async def remove_network(self, network_id: str) -> None:
         """Remove a network, as `docker network rm` does. The engine calls the network's driver meanwhile."""

@@ -11,7 +11,7 @@ import socket
 import stat
 import struct
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -23,6 +23,8 @@ from cnm_bridge.system.systemd import take_sockets
 
 _UCRED: Final = struct.Struct("=iII")
 """`struct ucred` (unix(7)): the IDs of process, user and group."""
+
+_UNIX: Final = "unix://"
 
 _ADMIN: Final = "admin"
 """The name of the admin socket's descriptor, as in the systemd unit."""
@@ -47,6 +49,23 @@ def find_peer(connection: socket.socket) -> int:
     pid: int
     pid, _, _ = _UCRED.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
     return pid
+
+
+def is_peer_hidden(address: str) -> bool:
+    """Return whether the process at a socket, such as the engine's, is not visible: it is outside of our PID namespace.
+
+    False if it is not known, such as over TCP.
+
+    Args:
+        address: `unix:///path`, or any other address.
+    """
+    path = address.removeprefix(_UNIX)
+    if path == address:
+        return False
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as sock, suppress(OSError):
+        sock.connect(path)
+        return find_peer(sock) == 0
+    return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,6 +17,8 @@ from cni_bridge_spec import JsonObject
 from cni_bridge_state.store import Store
 from cnm_bridge.assembly import assemble
 from cnm_bridge.core.settings import Settings
+from cnm_bridge.server.admin.http import answering_admin
+from cnm_bridge.server.admin.metrics import answering_scrapes
 from cnm_bridge.system.journal import Journal
 from cnm_bridge.system.sockets import listening, metrics_listener
 
@@ -100,8 +102,8 @@ async def serving(directory: Path, changes: Settings | None = None) -> AsyncIter
             metrics_listener(settings) as scrapes,
         ):
             async with (
-                daemon.answering_admin(admin),
-                daemon.answering_scrapes(scrapes),
+                answering_admin(admin, daemon.requests),
+                answering_scrapes(scrapes, daemon.metrics.give),
                 daemon.answering(sock),
             ):
                 yield Served(

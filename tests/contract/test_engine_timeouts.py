@@ -68,9 +68,9 @@ async def test_a_call_waits_for_the_engine_for_a_short_time_only(tmp_path: Path)
 async def test_background_requests_wait_longer_than_calls(tmp_path: Path) -> None:
     """The name of a network is received from an engine that takes longer than the limit of calls."""
     async with assembled(tmp_path) as daemon, asyncio.TaskGroup() as tasks:
-        learning = tasks.create_task(daemon.name_resolver.run())
+        learning = tasks.create_task(daemon.networks.lists.name_resolver.run())
         with capture_logs() as logged:
             await call(daemon, "CreateNetwork", {"NetworkID": NETWORK, "Options": {}})
-            assert await daemon.name_resolver.wait(NETWORK) == "blue"
+            assert await daemon.networks.lists.name_resolver.wait(NETWORK) == "blue"
         assert [line["event"] for line in logged] == ["network.created", "network.named"]
         learning.cancel()

@@ -8,13 +8,13 @@ from pathlib import Path
 from cni_bridge_state.store import Store
 from cni_invoker import Runtime
 from cnm_bridge.assembly import make_attachers as make
-from cnm_bridge.assembly import make_resources
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.driver.attach.announcer import Announcer
 from cnm_bridge.driver.attach.attacher import Attachers
 from cnm_bridge.driver.attach.leases import Leases
 from cnm_bridge.driver.attach.place_finder import SandboxOwners
 from cnm_bridge.driver.attach.sandbox_sync import SandboxSync
+from cnm_bridge.resources import make_resources
 from cnm_bridge.system.kernel import Kernel
 
 

@@ -207,5 +207,5 @@ def few_processes(tmp_path: Path, inhabitant: Path, monkeypatch: pytest.MonkeyPa
     for process in (Path("/proc/self"), inhabitant):
         found = process.resolve()
         processes.joinpath(found.name).symlink_to(found)
-    monkeypatch.setattr("cnm_bridge.assembly.Kernel", partial(Kernel, processes=processes))
+    monkeypatch.setattr("cnm_bridge.resources.Kernel", partial(Kernel, processes=processes))
     return processes

@@ -12,7 +12,7 @@ from cni_bridge_spec import JsonObject, find_str, get_objects, get_str, get_stri
 from cni_invoker import ConfigurationDirectories
 from cnm_bridge.core.engine_facts.container import EngineContainer
 from cnm_bridge.core.engine_facts.network import EngineNetwork
-from cnm_bridge.core.errors import EngineUnavailable, KernelError
+from cnm_bridge.core.errors import EngineRefused, EngineUnavailable, KernelError
 from cnm_bridge.core.options.cni_options import list_name
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.operator.doctor.facts import (
@@ -38,6 +38,8 @@ from cnm_bridge.system.kernel import KernelView
 
 _ENGINE_LIMIT_S: Final = 10.0
 _SHORT: Final = 12
+_IMPOSSIBLE_NETWORK: Final = "cni-bridge-doctor"
+_UNKNOWN_DRIVER: Final = "could not resolve driver"
 
 
 async def gather(
@@ -100,7 +102,7 @@ async def _gather_engine(settings: Settings, lists: Collection[str]) -> tuple[En
         found_networks = [network for one in ids if (network := await engine.find_network(one)) is not None]
         containers = await engine.containers()
         is_plugin = ":" in settings.driver_name and settings.driver_name in found.network_drivers
-        is_found = not is_plugin or await engine.finds_driver(settings.driver_name)
+        is_found = not is_plugin or await _finds_driver(engine, settings.driver_name)
     except EngineUnavailable as exc:
         silent = EngineFacts(address=settings.docker_host, silence=str(exc))
         return silent, ()
@@ -147,3 +149,18 @@ async def _find_used(kernel: KernelView, held: JsonObject) -> frozenset[str] | N
         return ids | (await kernel.look_into_sandboxes()).addresses
     except KernelError:
         return None
+
+
+async def _finds_driver(engine: Engine, name: str) -> bool:
+    """Return whether the engine finds a network driver. An enabled managed plugin may have none.
+
+    Requests a network that no engine makes: the IPAM driver `null` refuses a subnet, after the engine has looked
+    for the network's driver and before it calls it (moby, `Controller.NewNetwork`).
+    """
+    ipam = {"Driver": "null", "Config": [{"Subnet": "192.0.2.0/24"}]}
+    try:
+        await engine.create_network({"Name": _IMPOSSIBLE_NETWORK, "Driver": name, "IPAM": ipam})
+    except EngineRefused as exc:
+        return _UNKNOWN_DRIVER not in str(exc)
+    await engine.remove_network(_IMPOSSIBLE_NETWORK)
+    return True

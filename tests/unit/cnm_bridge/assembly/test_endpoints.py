@@ -83,7 +83,7 @@ async def test_both_waits_have_one_limit(store: Store, tmp_path: Path, monkeypat
     for record in (RECORD, owner):
         await store.put_found_endpoint(record)
     daemon = assemble(settings_in(tmp_path), store)
-    await daemon.port_publisher.load()
+    await daemon.joined.port_publisher.load()
     daemon.teardowns.add(OWNER)  # no worker runs it
     (program,) = (one for one in daemon.methods if one.name == "NetworkDriver.ProgramExternalConnectivity")
     assert callable(program.answer)
@@ -102,10 +102,10 @@ async def test_nothing_is_kept_of_a_removed_endpoint(store: Store, tmp_path: Pat
     )
     for phase in (Phase.PENDING, Phase.READY, Phase.JOINED):
         await store.put_endpoint(replace(joined, phase=phase))
-    await daemon.port_publisher.load()
+    await daemon.joined.port_publisher.load()
     request = ProgramExternalConnectivity(network_id=joined.network_id, endpoint_id=joined.id, ports=())
     await daemon.joined.unpublished.accept(request, CannotPublish("ports cannot be published"))
-    claims, reasons = daemon.port_publisher.claims, daemon.joined.unpublished.reasons
+    claims, reasons = daemon.joined.port_publisher.claims, daemon.joined.unpublished.reasons
     assert (len(claims.of(joined.id)), len(reasons)) == (1, 1)
     await store.put_endpoint(replace(joined, phase=Phase.DELETING))
     await store.remove_endpoint(joined.id)

@@ -25,10 +25,7 @@ async def name_of(path: Path, network: JsonValue, status: int = 200) -> str | No
         return await engine.network_name("n1")
 
 
-_LOOK = (
-    "import sys; from cnm_bridge.system.engine import Engine; "
-    "print(*(Engine(address, 1.0).is_hidden() for address in sys.argv[1:]))"
-)
+_LOOK = "import sys; from cnm_bridge.system.sockets import is_peer_hidden; print(*map(is_peer_hidden, sys.argv[1:]))"
 _APART = ("unshare", "--user", "--map-root-user", "--pid", "--fork")
 
 

@@ -36,7 +36,7 @@ async def test_leftovers_of_a_guarded_network(store: Store, tmp_path: Path, guar
             id=NetworkId(f"{number:064x}"), configuration=guarded, name="agents", internal=True, options=options
         )
         await store.put_network(network)
-    found = await assemble(settings, store).lists.find_named("lan")
+    found = await assemble(settings, store).networks.lists.find_named("lan")
     expected = ["bridge", "egress"] if guarded == "lan" else ["bridge"]
     assert [plugin.type for plugin in found.plugins] == expected
 
