@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The attachers as the daemon makes them, with an engine that does not answer."""
+"""The attachers and the teardown as the daemon makes them, with an engine that does not answer."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +14,10 @@ from cnm_bridge.driver.attach.attacher import Attachers
 from cnm_bridge.driver.attach.leases import Leases
 from cnm_bridge.driver.attach.place_finder import SandboxOwners
 from cnm_bridge.driver.attach.sandbox_sync import SandboxSync
+from cnm_bridge.driver.teardown.address_owners import AddressOwners
+from cnm_bridge.driver.teardown.liveness import Liveness
+from cnm_bridge.driver.teardown.pending import PendingTeardowns
+from cnm_bridge.driver.teardown.teardown import OrphanedPlugins, Teardown
 from cnm_bridge.resources import make_resources
 from cnm_bridge.system.kernel import Kernel
 
@@ -28,3 +32,25 @@ def make_attachers(
     owners = owners or SandboxOwners(kernel, resources.engine_in_calls, resources.version)
     sandbox_sync = SandboxSync(store, kernel, resources.locks, Announcer(store, kernel), resources.version)
     return make(resources, owners, sandbox_sync, Leases(runtime, kernel))
+
+
+def make_teardown(
+    store: Store,
+    attachers: Attachers,
+    kernel: Kernel,
+    directory: Path,
+    *,
+    pending: PendingTeardowns,
+    owners: AddressOwners | None = None,
+    liveness: Liveness | None = None,
+    kind: type[Teardown] = Teardown,
+) -> Teardown:
+    """Make the teardown, after a run that left no plugin behind."""
+    return kind(
+        store=store,
+        attachers=attachers,
+        owners=owners or AddressOwners(store, pending),
+        pending=pending,
+        liveness=liveness or Liveness(store, kernel),
+        orphaned_plugins=OrphanedPlugins(directory / "running"),
+    )

@@ -19,10 +19,10 @@ from cnm_bridge.driver.teardown.address_owners import AddressOwners
 from cnm_bridge.driver.teardown.liveness import Liveness
 from cnm_bridge.driver.teardown.pending import PendingTeardowns, TeardownSlots
 from cnm_bridge.driver.teardown.queue import TeardownQueue
-from cnm_bridge.driver.teardown.teardown import OrphanedPlugins, Teardown
+from cnm_bridge.driver.teardown.teardown import Teardown
 from cnm_bridge.system.kernel import Kernel
 from cnm_bridge.system.scheduling import KeyedLocks
-from tests.kernel.attachers import make_attachers
+from tests.kernel.attachers import make_attachers, make_teardown
 
 __all__ = [
     "BOOT",
@@ -126,24 +126,17 @@ def make_queue(
     plugins: int = 2,
 ) -> TeardownQueue:
     """Make the queue under test, without any plugin."""
-    docker = docker or Docker()
     pending = PendingTeardowns() if owners is None else owners.pending
-    owners = owners or AddressOwners(store, pending)
     attachers = make_attachers(store, Runtime([], Limits()), kernel, run_dir)
     return TeardownQueue(
         store=store,
-        teardown=teardown(
-            store=store,
-            attachers=attachers,
-            owners=owners,
-            pending=pending,
-            liveness=liveness or Liveness(store, kernel),
-            orphaned_plugins=OrphanedPlugins(run_dir / "running"),
+        teardown=make_teardown(
+            store, attachers, kernel, run_dir, pending=pending, owners=owners, liveness=liveness, kind=teardown
         ),
         pending=pending,
         locks=locks or KeyedLocks(),
         slots=TeardownSlots(plugins),
-        quiet_s=docker.quiet_s,
+        quiet_s=(docker or Docker()).quiet_s,
     )
 
 

@@ -28,14 +28,12 @@ from cnm_bridge.core.planning.records import planned_record
 from cnm_bridge.core.wire import CreateEndpoint
 from cnm_bridge.driver.attach.attacher import Attachers
 from cnm_bridge.driver.attach.place_finder import SandboxOwner, SandboxOwners
-from cnm_bridge.driver.teardown.address_owners import AddressOwners
-from cnm_bridge.driver.teardown.liveness import Liveness
 from cnm_bridge.driver.teardown.pending import PendingTeardowns, Undo
-from cnm_bridge.driver.teardown.teardown import OrphanedPlugins, Teardown
+from cnm_bridge.driver.teardown.teardown import Teardown
 from cnm_bridge.system.engine import Engine
 from cnm_bridge.system.kernel import Kernel
 from cnm_bridge.system.known_version import KnownVersion
-from tests.kernel.attachers import make_attachers
+from tests.kernel.attachers import make_attachers, make_teardown
 from tests.kernel.namespace import Namespace
 from tests.kernel.real_plugins import LIMITS, find_plugins
 from tests.plugins import FakePlugins
@@ -151,14 +149,7 @@ async def host(
     owners = OneContainer(kernel, Engine(f"unix://{run_dir}/none", 1.0), KnownVersion(store))
     attachers = make_attachers(store, Runtime([fakes.directory], LIMITS), kernel, run_dir, owners)
     pending = PendingTeardowns()
-    teardown = Teardown(
-        store=store,
-        attachers=attachers,
-        owners=AddressOwners(store, pending),
-        pending=pending,
-        liveness=Liveness(store, kernel),
-        orphaned_plugins=OrphanedPlugins(run_dir / "running"),
-    )
+    teardown = make_teardown(store, attachers, kernel, run_dir, pending=pending)
     return Host(store, attachers, pending, teardown, fakes, run_dir, sandbox, mode)
 
 

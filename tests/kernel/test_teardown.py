@@ -17,11 +17,10 @@ from cni_bridge_state.store import Store
 from cni_invoker import Limits, NetworkConfigurationList, PluginFailed, Runtime
 from cnm_bridge.core.errors import AddressClaimed
 from cnm_bridge.driver.teardown.address_owners import AddressOwners
-from cnm_bridge.driver.teardown.liveness import Liveness
 from cnm_bridge.driver.teardown.pending import PendingTeardowns
-from cnm_bridge.driver.teardown.teardown import OrphanedPlugins, Teardown
+from cnm_bridge.driver.teardown.teardown import Teardown
 from cnm_bridge.system.kernel import Kernel
-from tests.kernel.attachers import make_attachers
+from tests.kernel.attachers import make_attachers, make_teardown
 from tests.kernel.test_full_disk import disk, fill
 from tests.plugins import FakePlugins
 from tests.records import endpoint, put
@@ -58,7 +57,7 @@ def record_of(
     return replace(made, attachment=attachment, result=result, added_plugins=added_plugins, addresses=tuple(addresses))
 
 
-def make_teardown(
+def teardown_of(
     store: Store,
     kernel: Kernel,
     fakes: FakePlugins,
@@ -70,14 +69,7 @@ def make_teardown(
     runtime = Runtime([fakes.directory], LIMITS)
     attachers = make_attachers(store, runtime, kernel, fakes.directory / "run")
     pending = pending or PendingTeardowns()
-    return Teardown(
-        store=store,
-        attachers=attachers,
-        owners=owners or AddressOwners(store, pending),
-        pending=pending,
-        liveness=Liveness(store, kernel),
-        orphaned_plugins=OrphanedPlugins(fakes.directory / "running"),
-    )
+    return make_teardown(store, attachers, kernel, fakes.directory, pending=pending, owners=owners)
 
 
 async def fill_log(store: Store) -> None:
@@ -97,10 +89,10 @@ async def test_a_repeated_teardown_resumes(store: Store, kernel: Kernel, fakes: 
     fakes.install("bridge", DEL=[FAILS, FAILS, {}])
     await put(store, record_of(FIRST, tmp_path / "netns" / "first", Phase.JOINED))
     with pytest.raises(PluginFailed, match="xtables lock"):
-        await make_teardown(store, kernel, fakes)(store.get_endpoint(EndpointId(FIRST)))
+        await teardown_of(store, kernel, fakes)(store.get_endpoint(EndpointId(FIRST)))
     failed = store.get_endpoint(EndpointId(FIRST))
     assert (failed.phase, failed.deleted) == (Phase.DELETING, (1, 2))
-    await make_teardown(store, kernel, fakes)(failed)
+    await teardown_of(store, kernel, fakes)(failed)
     assert deleted_by(fakes) == ["third", "firewall", "bridge", "bridge", "bridge"]
     assert store.endpoints() == ()
 
@@ -109,7 +101,7 @@ async def test_a_teardown_on_a_full_disk(disk: Path, kernel: Kernel, fakes: Fake
     """Everything is undone except the record; when there is space, it is removed, and no plugin runs again."""
     store = Store.open(disk / "state")
     await put(store, record_of(FIRST, tmp_path / "netns" / "first", Phase.JOINED))
-    teardown = make_teardown(store, kernel, fakes)
+    teardown = teardown_of(store, kernel, fakes)
     fill(disk)
     await fill_log(store)
     for _ in range(2):
@@ -129,7 +121,7 @@ async def test_addresses_that_no_link_can_have(
     """A plugin reported an address twice, a multicast or a loopback address: DEL runs all the same."""
     record = record_of(FIRST, tmp_path / "netns" / "first", Phase.JOINED, addresses=[ADDRESS, strange])
     await put(store, record)
-    await make_teardown(store, kernel, fakes)(store.get_endpoint(EndpointId(FIRST)))
+    await teardown_of(store, kernel, fakes)(store.get_endpoint(EndpointId(FIRST)))
     assert deleted_by(fakes) == ["third", "firewall", "bridge"]
     assert store.endpoints() == ()
 
@@ -155,7 +147,7 @@ async def test_an_address_with_a_new_owner(
     pending = PendingTeardowns()
     if owner == "not torn down yet":  # a container may run on it, which its attempt finds out first
         pending.add(second.id)
-    await make_teardown(store, kernel, fakes, pending=pending)(first)
+    await teardown_of(store, kernel, fakes, pending=pending)(first)
     received = {c.plugin: bool(c.stdin.get("prevResult")) for c in fakes.commands if c.verb == "DEL"}
     assert received == {"bridge": True, "third": True, "firewall": owner not in {"joined", "not torn down yet"}}
 
@@ -167,7 +159,7 @@ async def test_an_address_claimed_by_a_new_endpoint(
     owners = AddressOwners(store, PendingTeardowns())
     first = record_of(FIRST, tmp_path / "netns" / "first", Phase.JOINED)
     await put(store, first)
-    teardown = make_teardown(store, kernel, fakes, owners)
+    teardown = teardown_of(store, kernel, fakes, owners)
     configuration = NetworkConfigurationList.from_document(first.attachment.configuration)
     with (
         owners.claim(EndpointId(SECOND), [ip_address(ADDRESS)], configuration),
@@ -188,7 +180,7 @@ async def test_a_former_owner_whose_record_could_not_be_removed(
     first = record_of(FIRST, tmp_path / "netns" / "first", Phase.JOINED)
     second = record_of(SECOND, tmp_path / "netns" / "second", Phase.JOINED)
     await put(store, first)
-    teardown = make_teardown(store, kernel, fakes)
+    teardown = teardown_of(store, kernel, fakes)
     fill(disk)
     await fill_log(store)
     with pytest.raises(StateUnusable, match="No space left"):
@@ -210,7 +202,7 @@ async def test_addresses_are_shown_to_the_plugin_that_failed_only(
     fakes.install("bridge", DEL=[half_done, half_done, half_done, half_done, {}])
     addresses = [ADDRESS, "10.1.0.10"]
     await put(store, record_of(FIRST, tmp_path / "netns" / "first", Phase.JOINED, addresses=addresses, added_plugins=1))
-    teardown = make_teardown(store, kernel, fakes)
+    teardown = teardown_of(store, kernel, fakes)
     with pytest.raises(PluginFailed, match="xtables lock"):
         await teardown(store.get_endpoint(EndpointId(FIRST)))
     assert store.get_endpoint(EndpointId(FIRST)).deleted == (0, 2)
@@ -227,6 +219,6 @@ async def test_a_plugin_that_lost_a_chain_is_shown_its_addresses_one_by_one(
     fakes.install("bridge", DEL=[half_done, half_done, half_done, half_done, {}])
     netns = tmp_path / "netns" / "first"
     await put(store, record_of(FIRST, netns, Phase.JOINED, addresses=[ADDRESS, "10.1.0.10"]))
-    await make_teardown(store, kernel, fakes)(store.get_endpoint(EndpointId(FIRST)))
+    await teardown_of(store, kernel, fakes)(store.get_endpoint(EndpointId(FIRST)))
     assert deleted_by(fakes) == ["third", "firewall", *["bridge"] * 6]
     assert store.endpoints() == ()

@@ -15,13 +15,10 @@ from cni_bridge_state import AttachMode, EndpointId, Phase, ProcessRecord
 from cni_bridge_state.store import Store
 from cni_invoker import Limits, PluginFailed, Runtime
 from cnm_bridge.core.link_state import LinkState, Snapshot
-from cnm_bridge.driver.teardown.address_owners import AddressOwners
-from cnm_bridge.driver.teardown.liveness import Liveness
 from cnm_bridge.driver.teardown.pending import PendingTeardowns
-from cnm_bridge.driver.teardown.teardown import OrphanedPlugins, Teardown
 from cnm_bridge.system.kernel import Kernel
 from cnm_bridge.system.kernel.netns import is_namespace, pin_namespace, remove_namespace
-from tests.kernel.attachers import make_attachers
+from tests.kernel.attachers import make_attachers, make_teardown
 from tests.kernel.namespace import Namespace
 from tests.plugins import FakePlugins
 from tests.records import endpoint
@@ -65,15 +62,7 @@ def tear_down(store: Store, kernel: Kernel, fakes: FakePlugins, tmp_path: Path) 
 
     async def run() -> None:
         attachers = make_attachers(store, Runtime([fakes.directory], LIMITS), kernel, tmp_path / "run")
-        pending = PendingTeardowns()
-        teardown = Teardown(
-            store=store,
-            attachers=attachers,
-            owners=AddressOwners(store, pending),
-            pending=pending,
-            liveness=Liveness(store, kernel),
-            orphaned_plugins=OrphanedPlugins(tmp_path / "running"),
-        )
+        teardown = make_teardown(store, attachers, kernel, tmp_path, pending=PendingTeardowns())
         await teardown.undo(store.get_endpoint(EndpointId(ID)))
 
     return run
