@@ -117,10 +117,11 @@ class MoveAttacher:
         """
         endpoint = Endpoint(record)
         configuration, ifname = endpoint.chain, record.attachment.ifname
+        reserved = int(record.attachment.has_reservation)
 
         async def save_result(result: Result, added_plugins: int) -> None:
             nonlocal record
-            record = with_addresses(replace(record, added_plugins=added_plugins, result=result.document))
+            record = with_addresses(replace(record, added_plugins=reserved + added_plugins, result=result.document))
             await self.store.put_endpoint(record)
 
         observation = choose_observation(configuration, ifname)
