@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cni_invoker import AttachmentKey, FileCache
-from cni_invoker.errors import CacheDamaged, CacheError, InvalidParameter
+from cni_invoker.errors import AttachmentExists, CacheDamaged, CacheError, InvalidParameter
 from tests.unit.cni_invoker.cached_attachments import CACHED, KEY, cached, names, read, write_record
 
 
@@ -19,6 +19,14 @@ from tests.unit.cni_invoker.cached_attachments import CACHED, KEY, cached, names
 def make_files(tmp_path: Path) -> FileCache:
     """A cache on disk."""
     return FileCache(tmp_path)
+
+
+async def test_a_new_attachment_that_exists(files: FileCache) -> None:
+    """Another process has added it meanwhile: its record stays."""
+    await files.put(CACHED, new=True)
+    with pytest.raises(AttachmentExists):
+        await files.put(replace(CACHED, result=None), new=True)
+    assert await files.list() == (CACHED,)
 
 
 async def test_a_file_of_another_attachment_is_kept(files: FileCache) -> None:

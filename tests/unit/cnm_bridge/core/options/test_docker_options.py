@@ -101,6 +101,7 @@ def test_sysctls_are_parsed() -> None:
     first, second = parse_sysctls(text.replace(" = ", "="))
     assert first == LinkSetting(family="net/ipv4/conf", name="log_martians", value="1")
     assert second.path("eth0") == "net/ipv6/neigh/eth0/app_solicit"
+    assert str(second) == "net.ipv6.neigh.IFNAME.app_solicit"
 
 
 @pytest.mark.parametrize(

@@ -330,6 +330,10 @@ async def test_a_network_that_is_connected_later_and_closed(store: Store, ways_o
         ("endpoint.way_out", None),
     ]
     assert ways_out.found == {ID: ("other",)}
+    engine.failure = EngineSilent("it does not answer")
+    await ways_out.look()
+    assert ways_out.found == {ID: ("other",)}  # what is known stays
+    engine.failure = None
     engine.refuses = ()
     await ways_out.look()
     assert [*engine.networks] == ["agents", "last"]

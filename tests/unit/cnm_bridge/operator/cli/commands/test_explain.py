@@ -202,6 +202,20 @@ def test_name_servers_are_explained(tmp_path: Path, plugins: FakePlugins, option
 
 
 @pytest.mark.parametrize(
+    ("mode", "identity"),
+    [
+        ("move", "docker, but not known in mode move"),
+        ("sandbox", "docker: added at Join to what the plugins receive; without it they run all the same"),
+    ],
+)
+def test_an_identity_is_explained(tmp_path: Path, plugins: FakePlugins, mode: str, identity: str) -> None:
+    """As it depends on the mode."""
+    plugins.install("static")
+    given = ("-o", f"cni.attach={mode}", "-o", "cni.identity=docker")
+    assert json.loads(explain(tmp_path, *given, "--json", "blue").stdout)["identity"] == identity
+
+
+@pytest.mark.parametrize(
     ("arguments", "status", "error"),
     [
         (("blu",), 2, "'blu'"),
