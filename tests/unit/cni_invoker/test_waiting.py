@@ -3,7 +3,6 @@
 """Short-lived threads: each does one piece of work."""
 
 import asyncio
-import sys
 import threading
 from queue import SimpleQueue
 
@@ -58,16 +57,6 @@ async def test_an_error_of_the_work_is_raised() -> None:
     with pytest.raises(KeyError) as caught:
         await run_in_thread(work)
     assert caught.value is error
-
-
-async def test_coverage_and_debuggers_see_the_thread() -> None:
-    """It has the trace function that `threading` gives its own threads."""
-    before = threading.gettrace()
-    threading.settrace(trace := lambda *_: None)
-    try:
-        assert await run_in_thread(sys.gettrace) is trace
-    finally:
-        threading.settrace(before)
 
 
 async def test_a_process_without_a_free_thread(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,18 +1,222 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Running plugins are recorded in files, by which the plugins of a killed runtime are found."""
+"""Running plugins are recorded; orphaned ones, which outlived their runtime, are killed, and no other process is."""
 
 import logging
 import os
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from errno import EMFILE
 from pathlib import Path
 
 import pytest
 
-from cni_invoker.execution.running_plugins import RunningPlugins, find_abandoned, find_running
+from cni_invoker.advanced import kill_orphaned_plugins
+from cni_invoker.execution.running_plugins import RunningPlugins, find_abandoned, find_orphaned_plugins, find_running
+from tests.unit.cni_invoker.processes import is_alive, wait_until
 
+CONTAINER_ID = f"orphan-{os.getpid()}"
+LIMIT_S = 30.0
+
+PROLOGUE = """#!/bin/sh
+exec </dev/null
+[ "$CNI_COMMAND" != VERSION ] || { echo '{"cniVersion": "1.1.0", "supportedVersions": ["1.1.0"]}'; exit; }
+note() { echo "$1 $2" >> "$LOG"; }
+answer() { echo '{"cniVersion": "1.1.0"}'; exit; }
+"""
+PLUGINS = {
+    # What `dnsmasq` does: it forks, starts a session, and forks again.
+    "twice": 'setsid sh -c \'sleep 600 >/dev/null 2>&1 & echo "forked-twice $!" >> "$LOG"\'; answer',
+    # What a plugin in Go does with SysProcAttr.Setsid; standard error stays open.
+    "leader": "setsid sleep 600 >/dev/null & note leads-a-session $!; answer",
+    # The same with the pipe of the plugin's result and another pipe kept open.
+    "holding": 'setsid sh -c \'note() { echo "$1 $2" >> "$LOG"; }; note holds-a-pipe $$; exec sleep 99\' 3>&1 & answer',
+    "plain": "sleep 600 >/dev/null 2>&1 & note without-a-session $!; answer",
+    "ipam": "note ipam $$; exec sleep 600",
+    "hangs": '"${0%/*}/ipam" & sleep 600 >/dev/null 2>&1 & note child $!; note plugin $$; wait',
+    # What shell plugins do that write a log.
+    "logging": 'exec 3>&1 >"$LOG.out" 2>&1; note plugin $$; while :; do sleep 1; done',
+}
 PROGRAM = """
+import asyncio, sys
+from pathlib import Path
+from cni_invoker import Attachment, Limits, NetworkConfigurationList, Runtime
+verb, directory, container_id, *plugins = sys.argv[1:]
+network = NetworkConfigurationList.from_document(
+    {"name": "blue", "cniVersion": "1.1.0", "plugins": [{"type": plugin} for plugin in plugins]}
+)
+attachment = Attachment(container_id=container_id, ifname="eth0", netns="/run/netns/x")
+runtime = Runtime([Path(directory)], Limits(grace_s=0.3), running_dir=Path(directory, "running"))
+asyncio.run(runtime.gc(network, []) if verb == "GC" else runtime.add(network, attachment))
+"""
+
+
+class Scene:
+    """A directory of plugins, and a runtime in its own process that adds a container with them."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._log = directory / "log"
+        self._runtime: subprocess.Popen[bytes] | None = None
+        for name, body in PLUGINS.items():
+            path = directory / name
+            path.write_text(f"{PROLOGUE}{body}\n")
+            path.chmod(0o755)
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """The process IDs of the started processes, by name."""
+        lines = self._log.read_text().splitlines() if self._log.exists() else []
+        return {name: int(pid) for name, pid in (line.split() for line in lines if line.count(" ") == 1)}
+
+    def start(self, *plugins: str, expect: set[str], verb: str = "ADD") -> None:
+        """Start a runtime, and wait until these processes exist."""
+        self._runtime = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, verb, str(self.directory), CONTAINER_ID, *plugins],
+            env={**os.environ, "LOG": str(self._log), "PYTHONPATH": str(Path(__file__).parents[4])},
+        )
+        wait_until(lambda: self.pids.keys() >= expect)
+
+    @property
+    def running(self) -> Path:
+        """The directory in which the runtime records running plugins."""
+        return self.directory / "running"
+
+    def kill_runtime(self) -> None:
+        """Kill the runtime with SIGKILL."""
+        assert self._runtime is not None
+        self._runtime.kill()
+        self._runtime.wait()
+
+    def close(self) -> None:
+        """Kill the runtime and all processes of the plugins."""
+        if self._runtime is not None:
+            self.kill_runtime()
+        for pid in self.pids.values():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+@pytest.fixture(name="scene")
+def make_scene(tmp_path: Path) -> Iterator[Scene]:
+    """Plugins whose processes are killed at the end of the test."""
+    scene = Scene(tmp_path)
+    yield scene
+    scene.close()
+
+
+def kill(scene: Scene) -> set[int]:
+    """Kill the orphaned plugins of the container."""
+    return set(kill_orphaned_plugins(scene.running, [CONTAINER_ID, "unknown"], limit_s=LIMIT_S))
+
+
+def test_an_orphaned_plugin_is_killed_with_its_children(scene: Scene) -> None:
+    """The IPAM plugin and other children have its name in their environment."""
+    scene.start("hangs", expect={"plugin", "ipam", "child"})
+    scene.kill_runtime()
+    orphans = find_orphaned_plugins(scene.running, ["unknown", CONTAINER_ID])
+    assert {orphan.pid for orphan in orphans} == set(scene.pids.values())
+    assert {orphan.container_id for orphan in orphans} == {CONTAINER_ID}
+    assert kill(scene) == set(scene.pids.values())
+    assert not any(map(is_alive, scene.pids.values()))
+    assert find_orphaned_plugins(scene.running, [CONTAINER_ID]) == ()
+
+
+def test_children_of_a_killed_plugin_are_killed(scene: Scene) -> None:
+    """The IPAM plugin could reserve an address after DEL; it is still found."""
+    scene.start("hangs", expect={"plugin", "ipam", "child"})
+    scene.kill_runtime()
+    os.kill(scene.pids["plugin"], signal.SIGKILL)
+    wait_until(lambda: not is_alive(scene.pids["plugin"]))
+    assert {orphan.pid for orphan in find_orphaned_plugins(scene.running, [CONTAINER_ID])} == {
+        scene.pids["ipam"],
+        scene.pids["child"],
+    }
+    assert kill(scene) == {scene.pids["ipam"], scene.pids["child"]}
+    assert not list(scene.running.iterdir())
+
+
+def test_all_are_killed_although_the_time_limit_has_passed(scene: Scene) -> None:
+    """A process that hangs in the kernel may use up the time limit; the others must still be killed."""
+    scene.start("hangs", expect={"plugin", "ipam", "child"})
+    scene.kill_runtime()
+    assert set(kill_orphaned_plugins(scene.running, [CONTAINER_ID], limit_s=0.0)) == set(scene.pids.values())
+    wait_until(lambda: not any(map(is_alive, scene.pids.values())))
+
+
+def test_processes_that_cannot_be_signalled_are_not_reported(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without descriptors no process can be killed; the next attempt kills all of them."""
+    scene.start("hangs", expect={"plugin", "ipam", "child"})
+    scene.kill_runtime()
+
+    def without_descriptors(_: int) -> int:
+        raise OSError(EMFILE, "too many open files")
+
+    with monkeypatch.context() as kernel:
+        kernel.setattr(os, "pidfd_open", without_descriptors)
+        assert kill_orphaned_plugins(scene.running, [CONTAINER_ID], limit_s=0.1) == ()
+    assert kill(scene) == set(scene.pids.values())
+
+
+def test_a_plugin_that_redirected_its_standard_output_is_killed(scene: Scene) -> None:
+    """It still has the pipe of its result open."""
+    scene.start("logging", expect={"plugin"})
+    scene.kill_runtime()
+    assert scene.pids["plugin"] in kill(scene)
+    assert not is_alive(scene.pids["plugin"])
+
+
+@pytest.mark.parametrize(
+    ("plugin", "daemon"),
+    [
+        ("twice", "forked-twice"),
+        ("leader", "leads-a-session"),
+        ("holding", "holds-a-pipe"),
+        ("plain", "without-a-session"),
+    ],
+)
+def test_a_daemon_of_a_completed_plugin_is_not_killed(scene: Scene, plugin: str, daemon: str) -> None:
+    """The execution that is named in its environment has ended."""
+    scene.start(plugin, "hangs", expect={daemon, "plugin", "ipam", "child"})
+    scene.kill_runtime()
+    assert kill(scene) == {scene.pids[name] for name in ("plugin", "ipam", "child")}
+    assert is_alive(scene.pids[daemon])
+    assert kill(scene) == set()
+
+
+def test_a_plugin_whose_runtime_runs_is_not_killed(scene: Scene) -> None:
+    """The runtime still waits for its result."""
+    scene.start("hangs", expect={"plugin", "ipam", "child"})
+    assert kill(scene) == set()
+    assert all(map(is_alive, scene.pids.values()))
+
+
+def test_a_plugin_of_another_container_is_not_killed(scene: Scene) -> None:
+    """Container IDs are compared as a whole."""
+    scene.start("hangs", expect={"plugin", "ipam", "child"})
+    scene.kill_runtime()
+    assert kill_orphaned_plugins(scene.running, [CONTAINER_ID[:-1], f"{CONTAINER_ID}0"], limit_s=LIMIT_S) == ()
+    assert kill_orphaned_plugins(scene.running, [], limit_s=LIMIT_S) == ()
+    assert all(map(is_alive, scene.pids.values()))
+
+
+@pytest.mark.parametrize("leader_runs", [True, False])
+def test_an_orphaned_gc_is_killed_before_any_operation(scene: Scene, leader_runs: bool) -> None:
+    """A GC deletes whatever its runtime did not list as valid, such as attachments that were added later."""
+    scene.start("hangs", expect={"plugin", "ipam", "child"}, verb="GC")
+    scene.kill_runtime()
+    if not leader_runs:
+        os.kill(scene.pids["plugin"], signal.SIGKILL)
+        wait_until(lambda: not is_alive(scene.pids["plugin"]))
+    expected = {pid for name, pid in scene.pids.items() if leader_runs or name != "plugin"}
+    assert set(kill_orphaned_plugins(scene.running, ["another"], limit_s=LIMIT_S)) == expected
+    assert not list(scene.running.iterdir())
+
+
+SLEEPER = """
 import os, sys
 from pathlib import Path
 from cni_invoker.execution.running_plugins import RunningPlugins
@@ -49,7 +253,7 @@ def test_the_file_of_a_plugin_that_cannot_be_killed_is_kept(tmp_path: Path, has_
 
 def test_a_plugin_of_a_killed_runtime_is_abandoned(tmp_path: Path) -> None:
     """It is found by its container ID."""
-    subprocess.run([sys.executable, "-c", PROGRAM, tmp_path], check=False)
+    subprocess.run([sys.executable, "-c", SLEEPER, tmp_path], check=False)
     (found,) = find_abandoned(tmp_path, ["a1", "b2"])
     assert (found.container_id, found.verb, found.plugin) == ("a1", "ADD", "bridge")
     assert find_abandoned(tmp_path, ["b2"]) == ()
