@@ -14,6 +14,7 @@ from cni_invoker import NetworkConfigurationList
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.link_state import LinkState, Snapshot
 from cnm_bridge.core.options.cni_options import Options, parse_options
+from cnm_bridge.core.planning.addressing import plan_addresses, requested_addresses
 from cnm_bridge.core.planning.attach_choice import AttachChoice
 from cnm_bridge.core.planning.plan import Plan, PlanRequest, plan_attachment, with_address_mac
 from cnm_bridge.core.planning.records import refuse_ignored
@@ -467,3 +468,31 @@ def test_entries_of_a_container_on_another_network() -> None:
     assert plan_options(list_of(bridge, EGRESS), options).capability_args == {"egress": {"allow": ["b.example"]}}
     with pytest.raises(Refused, match=r"no plugin with the capability egress; cni.egress.allow of a container needs"):
         plan_options(list_of(bridge), options)
+
+
+WANTED = (ip_address("10.1.0.9"), ip_address("fd00::9"))
+
+
+@pytest.mark.parametrize(
+    "plugin",
+    [
+        {"type": "bridge", "ipam": {"type": "host-local"}},
+        {"type": "bridge", "ipam": {"type": "another"}},
+        {"type": "bridge", "capabilities": {"ips": True}, "ipam": {"type": "another"}},
+    ],
+)
+def test_requested_addresses(plugin: JsonObject) -> None:
+    """They are found again in what the plugins receive, whichever way passes them; without a request there are none."""
+    network = list_of(plugin)
+    passed = plan_addresses(network, WANTED, (), internal=False)
+    assert requested_addresses(passed.configuration, (), passed.capability_args) == set(WANTED)
+    assert requested_addresses(network, (), {}) == set()
+
+
+def test_an_ipam_plugin_that_reserves_no_requested_address() -> None:
+    """A request is refused before the plugin runs: it would fail at ADD and at DEL, or give the address away again."""
+    main: JsonObject = {"type": "bridge", "ipam": {"type": "whereabouts", "range": "10.1.0.0/24"}}
+    network = list_of(main, version="0.4.0")
+    with pytest.raises(Refused, match=r"its IPAM plugin whereabouts would not reserve it.* leave out cni[.]ips"):
+        plan_addresses(network, WANTED, (), internal=False)
+    assert plan_addresses(network, (), (), internal=False).configuration == network
