@@ -3,7 +3,6 @@
 """The store keeps records across restarts, allows only legal phase changes, and belongs to one process."""
 
 import asyncio
-import os
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -22,31 +21,12 @@ from cni_bridge_state import (
     Phase,
     RecordDamaged,
     RequestedInterface,
-    StateLocked,
     StateUnusable,
-    UnknownSchema,
     WrongPhase,
 )
-from cni_bridge_state.codec import SCHEMA_VERSION
 from cni_bridge_state.store import Store
 
 PHASES: tuple[Phase | None, ...] = (None, *Phase)
-
-
-async def test_records_are_found_after_reopening(
-    tmp_path: Path, network: NetworkRecord, endpoint: EndpointRecord
-) -> None:
-    """Networks and endpoints are equal to the stored ones."""
-    store = Store.open(tmp_path)
-    await store.put_network(network)
-    await store.put_endpoint(endpoint)
-    store.close()
-    store = Store.open(tmp_path)
-    assert store.networks() == (network,)
-    assert store.find_network(network.id) == network
-    assert store.endpoints() == (endpoint,)
-    assert store.get_endpoint(endpoint.id) == endpoint
-    store.close()
 
 
 async def test_values_are_stored_uncompressed(tmp_path: Path, endpoint: EndpointRecord) -> None:
@@ -238,26 +218,6 @@ async def test_removal_callbacks(store: Store, endpoint: EndpointRecord) -> None
 def test_a_record_is_only_removed_from_deleting() -> None:
     """Every other phase must pass through DELETING, which means that DEL has completed."""
     assert {phase for phase, ends in TRANSITIONS.items() if None in ends} == {Phase.DELETING}
-
-
-def test_a_state_directory_in_use_is_rejected(tmp_path: Path) -> None:
-    """The error names the process that holds the lock; closing the store releases it."""
-    store = Store.open(tmp_path)
-    with pytest.raises(StateLocked, match=f"process {os.getpid()}"):
-        Store.open(tmp_path)
-    store.close()
-    Store.open(tmp_path).close()
-
-
-def test_another_schema_is_not_changed(tmp_path: Path) -> None:
-    """State of another version is rejected, and stays as it is."""
-    Store.open(tmp_path).close()
-    with plyvel.DB(str(tmp_path / "leveldb")) as db:
-        db.put(b"meta/schema", str(SCHEMA_VERSION + 1).encode())
-    with pytest.raises(UnknownSchema, match=f"schema version {SCHEMA_VERSION + 1}"):
-        Store.open(tmp_path)
-    with plyvel.DB(str(tmp_path / "leveldb")) as db:
-        assert db.get(b"meta/schema") == str(SCHEMA_VERSION + 1).encode()
 
 
 @pytest.mark.parametrize("value", [b"one", b'"1"', b"true", b"", b"0", b"-1"])

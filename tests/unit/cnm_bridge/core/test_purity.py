@@ -51,12 +51,6 @@ def test_the_core_loads_no_library_with_effects() -> None:
     assert WITH_EFFECTS.isdisjoint({name.partition(".")[0] for name in modules})
 
 
-def test_the_core_loads_no_other_storey() -> None:
-    """Of the daemon, only itself."""
-    ours = {name for name in loaded() if name.startswith("cnm_bridge.")}
-    assert {name for name in ours if name.split(".")[1] != "core"} == set()
-
-
 def test_the_core_loads_the_pure_half_of_the_library() -> None:
     """Names that it imports from the package are defined there, too."""
     library = {name for name in loaded() if name.startswith("cni_invoker.")}

@@ -19,14 +19,12 @@ from cni_bridge_spec import JsonObject, JsonValue, load_validator
 from cni_bridge_state import PoolRecord, PortRequest, RequestedInterface
 from cnm_bridge.core.errors import BadRequest
 from cnm_bridge.core.wire import (
-    ChosenInterface,
     Joined,
     StaticRoute,
     parse_create_endpoint,
     parse_create_network,
     parse_external_connectivity,
     parse_join,
-    render_interface,
     render_joined,
 )
 
@@ -217,11 +215,6 @@ def test_join_says_whether_the_container_has_ports(options: JsonObject, has_port
     """It does so on whatever network they are published."""
     body: JsonObject = {"NetworkID": NETWORK, "EndpointID": ENDPOINT, "SandboxKey": "/var/run/docker/netns/0"}
     assert bool(parse_join(load_validator("cnm/Join")({**body, **options})).ports) is has_ports
-
-
-def test_values_chosen_by_docker_are_omitted() -> None:
-    """Libnetwork rejects them, even if they are equal."""
-    assert render_interface(ChosenInterface(address=None, address_ipv6=None, mac=None)) == {"Interface": {}}
 
 
 def test_the_reply_to_join() -> None:
