@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The typed fields of an endpoint's record."""
+"""The typed fields of an endpoint's record, and how it is found by the name of its link."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +9,7 @@ import pytest
 
 from cni_bridge_spec import JsonObject
 from cni_bridge_state import AttachmentId, Phase, ReservationInput
-from cnm_bridge.core.endpoint import Endpoint, staging_path
+from cnm_bridge.core.endpoint import Endpoint, attachment_of, attachments_of_others, pin_path, staging_path
 from tests.records import endpoint
 from tests.unit.cnm_bridge.core.snapshots import LINK, snapshot
 
@@ -67,3 +67,39 @@ def test_devices_of_the_host_are_recognised(plugin: str, kind: str | None, is_de
     made = snapshot(link=replace(LINK, kind=kind)).to_json()
     assert Endpoint(replace(record, snapshot=made)).has_device is is_device
     assert Endpoint(record).has_device is (plugin == "host-device")  # without a snapshot the link is unknown
+
+
+ATTACHMENT = AttachmentId("0123456789abcdef" * 4)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "eth0",
+        ATTACHMENT,
+        "cni-bridge-",
+        "cni-bridge-uplink",
+        f"cni-bridge-{ATTACHMENT}0",
+        f"cni-bridge-{ATTACHMENT}\n",
+        f"cni-bridge-../{ATTACHMENT}",
+        f"xcni-bridge-{ATTACHMENT}",
+        f"cni-bridge-{ATTACHMENT.upper()}",
+    ],
+)
+def test_other_names_belong_to_no_attachment(name: str) -> None:
+    """An operator may use such names for links."""
+    assert attachment_of(name) is None
+
+
+def test_the_attachments_of_another_instance() -> None:
+    """They are known by the mounts below its run directory; our own, and Docker's sandboxes, are not among them."""
+    ours, theirs = Path("/run/cni-bridge"), Path("/run/cni-bridge-blue")
+    second = AttachmentId("f" * 64)
+    mounted = [
+        staging_path(theirs, ATTACHMENT),
+        pin_path(theirs, second),
+        staging_path(ours, AttachmentId("a" * 64)),
+        Path("/run/docker/netns/0123456789ab"),
+        Path("/run/netns/cni-1234"),
+    ]
+    assert attachments_of_others(mounted, ours) == {ATTACHMENT, second}

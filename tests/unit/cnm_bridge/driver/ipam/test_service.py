@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Requests for an address of a pool whose addresses are all assigned, while some are being released."""
+"""Requests for an address of a pool whose addresses are all assigned, and releases of them."""
 
 import asyncio
 import itertools
@@ -19,6 +19,7 @@ from cni_bridge_state.store import Store
 from cni_invoker import CniError, ConfigurationDirectories, PluginFailed, Result, Runtime
 from cni_invoker.documents.versions import Verb
 from cni_invoker.errors import PluginTimeout
+from cnm_bridge.core.errors import KernelError
 from cnm_bridge.core.ipam.wire import ReleaseAddress, RequestAddress
 from cnm_bridge.driver.ipam import service as requests
 from cnm_bridge.driver.ipam.releases import PluginRuns, Releases
@@ -26,7 +27,7 @@ from cnm_bridge.driver.ipam.sections import Sections
 from cnm_bridge.driver.ipam.service import IpamService, RepeatedRequests
 from cnm_bridge.driver.teardown.queue import TeardownQueue
 from cnm_bridge.system.scheduling import KeyedLocks
-from tests.records import address_pool
+from tests.records import address_pool, address_record
 
 POOL: Final = PoolId("lan,10.1.2.0/24,,5f0c81aa")
 HIGH: Final = PoolId("lan,10.1.2.0/24,10.1.2.128/25,5f0c81ab")
@@ -224,3 +225,41 @@ def test_slow_requests_do_not_count() -> None:
     """A script that makes many networks of one section is slower than a loop."""
     repeated = RepeatedRequests(clock=itertools.count(0, 0.3).__next__)
     assert not any(repeated.is_endless("lan") for _ in range(30))
+
+
+PENDING = address_record(pool="lan,10.1.2.0/24,,5f0c81aa")
+
+
+class FailingPlugins:
+    """Stands in for the runs of plugins: a DEL fails as often as there are errors."""
+
+    def __init__(self, *errors: Exception) -> None:
+        self.errors = list(errors)
+        self.deleted: list[AddressId] = []
+
+    async def delete(self, record: AddressRecord, _: ReservationRecord) -> None:
+        """Fail, or succeed after all errors."""
+        await asyncio.sleep(0)
+        if self.errors:
+            raise self.errors.pop(0)
+        self.deleted.append(record.id)
+
+    async def tidy(self, _: Callable[[], bool]) -> None:
+        """There is no namespace."""
+
+
+@pytest.mark.parametrize("count", [1, 2])
+async def test_a_call_waits_for_the_next_attempt(store: Store, count: int) -> None:
+    """After a failed attempt the address is free when the call goes on, if the plugin works again."""
+    await store.ipam.put_address(PENDING)
+    plugins = FailingPlugins(KernelError("make", "a namespace", "no space"))
+    teardowns = cast("TeardownQueue", None)  # no endpoint has the address
+    releases = Releases(store, cast("PluginRuns", plugins), teardowns, KeyedLocks())
+    async with asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(releases.run())
+        await releases.wait_tried([PENDING.id], 5)
+        assert "no space" in str(releases.all[PENDING.id].error)
+        await asyncio.gather(*(releases.wait_tried([PENDING.id], 5) for _ in range(count)))
+        assert plugins.deleted == [PENDING.id]
+        assert not releases.all
+        running.cancel()
