@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The client of the admin socket, at real servers: each failure says what to do, and has its exit status."""
+"""The client of the admin socket, at real servers: each failure says what to do; half an answer is none."""
 
 import socket
 import threading
@@ -17,6 +17,7 @@ from cni_bridge_spec import JsonObject, render_json
 from cnm_bridge import __version__
 from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
 from cnm_bridge.operator.cli.command import ExitStatus
+from cnm_bridge.operator.cli.http_client import ask_server
 
 OLDER: Final[JsonObject] = {"error": "cni-bridge 0.0.1 has no GET /v1/x", "kind": "unknownRequest", "version": "0.0.1"}
 
@@ -122,3 +123,80 @@ def test_another_program(tmp_path: Path, status: int, body: bytes) -> None:
         error = failure(tmp_path / "s")
     assert error.exit_status is ExitStatus.NO_DAEMON
     assert "another program answers" in str(error)
+
+
+@contextmanager
+def answering_once(path: Path, answer: bytes) -> Iterator[str]:
+    """Answer one request with some bytes, and close the connection; yield the address."""
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(path))
+        server.listen()
+
+        def answer_once() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(1 << 16)
+                connection.sendall(answer)
+
+        thread = threading.Thread(target=answer_once)
+        thread.start()
+        try:
+            yield f"unix://{path}"
+        finally:
+            thread.join()
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (b"HTTP/1.1 599 \r\nContent-Length: 2\r\n\r\n{}more", (599, b"{}")),
+        (b"HTTP/1.0 200 OK\r\n\r\n{}", (200, b"{}")),
+    ],
+)
+def test_an_answer(tmp_path: Path, answer: bytes, expected: tuple[int, bytes]) -> None:
+    """Its status may be one that HTTP does not know, and its length need not be given."""
+    with answering_once(tmp_path / "s", answer) as address, ask_server(address, "GET", "/", 5.0) as (status, body):
+        assert (status, body.read()) == expected
+
+
+@pytest.mark.parametrize("answer", [b"HTTP/1.0 xyz\r\n\r\n", b"SSH-2.0-x\r\n"])
+def test_not_http(tmp_path: Path, answer: bytes) -> None:
+    """Another program is recognized by its first line."""
+    with (
+        answering_once(tmp_path / "s", answer) as address,
+        pytest.raises(ConnectionError, match="it does not answer in HTTP"),
+        ask_server(address, "GET", "/", 5.0),
+    ):
+        pass
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [b"", b"HTTP/1.1 200 OK\r\nContent-Le", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{}"],
+)
+def test_a_server_that_dies(tmp_path: Path, answer: bytes) -> None:
+    """What has arrived is not taken for the answer."""
+    with (
+        answering_once(tmp_path / "s", answer) as address,
+        pytest.raises(ConnectionError, match="it closed the connection"),
+        ask_server(address, "GET", "/", 5.0) as (_, body),
+    ):
+        body.read()
+
+
+def test_a_line_that_is_cut_off(tmp_path: Path) -> None:
+    """Whole lines are given before."""
+    with (
+        answering_once(tmp_path / "s", b"HTTP/1.0 200 OK\r\n\r\n{}\n{") as address,
+        ask_server(address, "GET", "/", 5.0) as (_, body),
+    ):
+        assert body.readline() == b"{}\n"
+        with pytest.raises(ConnectionError, match="it closed the connection"):
+            body.readline()
+
+
+@pytest.mark.parametrize("address", ["tcp://localhost:abc", "tcp://[::1", f"tcp://{'a' * 64}:1"])
+def test_an_invalid_address(address: str) -> None:
+    """The error is of the kind that every other failure has."""
+    with pytest.raises(ConnectionError), ask_server(address, "GET", "/", 5.0):
+        pass
