@@ -2,7 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """The programs in two pages of docs and in the README of the distribution: typed as strictly as the library.
 
-`tests/kernel/test_cni_invoker_examples.py` runs them.
+`tests/kernel/test_cni_invoker_processes.py` runs them.
 """
 
 import os
