@@ -15,13 +15,14 @@ from types import TracebackType
 from typing import Final, Self
 
 from cni_invoker.documents.jsontypes import JsonObject, JsonValue, parse_json
+from cnm_bridge.core.errors import Refused
+from cnm_bridge.operator.connectivity.pair import busybox_tar
 from tests.lab import docker_api, unix_http
 from tests.lab.connections import Connections
 from tests.lab.container import Container
 from tests.lab.docker_api import DOCKER_SOCKET
 from tests.lab.editions import MACHINE_PLUGINS, Engine, Plugins
-from tests.lab.errors import LabError
-from tests.lab.image import image_tar
+from tests.lab.errors import LabError, MissingPrograms
 from tests.lab.leftovers import leftovers
 from tests.lab.namespaces import Namespaces
 from tests.lab.process import Process
@@ -29,6 +30,19 @@ from tests.lab.programs import SEARCH_PATH, require
 from tests.lab.state import LabState, observe
 
 __all__ = ["ADMIN_SOCKET", "DAEMON_COMMAND", "PLUGIN_SOCKET", "Lab"]
+
+
+def image_tar(busybox: Path) -> bytes:
+    """Return the file system as a tar.
+
+    Raises:
+        MissingPrograms: This busybox needs shared libraries.
+    """
+    try:
+        return busybox_tar(busybox)
+    except Refused as exc:
+        raise MissingPrograms((str(exc),), ("busybox-static",)) from exc
+
 
 DAEMON_COMMAND: Final = (sys.executable, "-m", "cnm_bridge", "serve")
 PLUGIN_SOCKET: Final = "/run/docker/plugins/cni-bridge.sock"
