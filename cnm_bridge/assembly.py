@@ -11,7 +11,6 @@ from cni_bridge_state.store import Store
 from cni_invoker import ConfigurationDirectories
 from cnm_bridge.core.planning.ports import PortClaims
 from cnm_bridge.core.settings import Scope, Settings
-from cnm_bridge.driver.attach.announcer import Announcer
 from cnm_bridge.driver.attach.attacher import Attachers
 from cnm_bridge.driver.attach.detachers import MoveDetacher, SandboxDetacher
 from cnm_bridge.driver.attach.leases import Leases
@@ -148,7 +147,7 @@ def assemble(
     ways_out = WaysOut(store, engine, planner, version, Privileges(store, engine, kernel, version))
 
     # how links get into sandboxes and out
-    sandbox_sync = SandboxSync(store, kernel, locks, Announcer(store, kernel), version)
+    sandbox_sync = SandboxSync(store, kernel, locks, version)
     leases = Leases(runtime, kernel)
     attachers = make_attachers(resources, SandboxOwners(kernel, engine_in_calls, version), sandbox_sync, leases)
 

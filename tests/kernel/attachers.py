@@ -9,7 +9,6 @@ from cni_bridge_state.store import Store
 from cni_invoker import Runtime
 from cnm_bridge.assembly import make_attachers as make
 from cnm_bridge.core.settings import Settings
-from cnm_bridge.driver.attach.announcer import Announcer
 from cnm_bridge.driver.attach.attacher import Attachers
 from cnm_bridge.driver.attach.leases import Leases
 from cnm_bridge.driver.attach.place_finder import SandboxOwners
@@ -30,7 +29,7 @@ def make_attachers(
     resources = replace(make_resources(settings, store, None), runtime=runtime, kernel=kernel)
     resources.version.lose()
     owners = owners or SandboxOwners(kernel, resources.engine_in_calls, resources.version)
-    sandbox_sync = SandboxSync(store, kernel, resources.locks, Announcer(store, kernel), resources.version)
+    sandbox_sync = SandboxSync(store, kernel, resources.locks, resources.version)
     return make(resources, owners, sandbox_sync, Leases(runtime, kernel))
 
 

@@ -25,7 +25,6 @@ from cni_bridge_state.store import Store
 from cnm_bridge import daemon as daemon_module
 from cnm_bridge.assembly import assemble
 from cnm_bridge.core.sandbox_plan import Placement
-from cnm_bridge.driver.attach.announcer import Announcer
 from cnm_bridge.driver.attach.sandbox_sync import SandboxSync
 from cnm_bridge.driver.networks.engine_import import NetworkNameResolver
 from cnm_bridge.driver.recovery.lease_keeper import LeaseKeeper
@@ -187,7 +186,7 @@ async def test_invalid_events_do_not_end_reconcile(store: Store, tmp_path: Path)
 async def test_an_invalid_snapshot_does_not_end_the_sync(store: Store, kernel: Kernel) -> None:
     """An endpoint that cannot be synchronised stops neither the others nor the start of the daemon."""
     locks: KeyedLocks[EndpointId] = KeyedLocks()
-    sandbox_sync = SandboxSync(store, kernel, locks, Announcer(store, kernel), KnownVersion(store))
+    sandbox_sync = SandboxSync(store, kernel, locks, KnownVersion(store))
     record = replace(endpoint("1" * 64), snapshot={"link": 7}, sandbox_key="/run/docker/netns/1")
     await put(store, record)
     with structlog.testing.capture_logs() as logged:
@@ -207,7 +206,7 @@ async def test_links_that_never_arrive_do_not_delay_new_ones(store: Store, kerne
     for number in range(1, 21):
         record = endpoint(f"{number:064x}")
         await put(store, replace(record, snapshot=TUNED, sandbox_key=str(sandbox.path)))
-    sandbox_sync = SandboxSync(store, kernel, KeyedLocks(), Announcer(store, kernel), KnownVersion(store))
+    sandbox_sync = SandboxSync(store, kernel, KeyedLocks(), KnownVersion(store))
     with structlog.testing.capture_logs() as logged:
         async with asyncio.TaskGroup() as tasks:
             running = tasks.create_task(sandbox_sync.run())

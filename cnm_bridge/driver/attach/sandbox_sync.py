@@ -6,6 +6,11 @@ The engine determines when that is. From 28 on the sandbox exists at Join, and t
 ProgramExternalConnectivity) after it has placed the link. Before 28 the sandbox of a starting container is made later,
 and no call follows; for `docker network connect` one follows in most cases. Then netlink is watched until the link
 leaves the host namespace, and the sandbox until libnetwork is done there, which takes milliseconds.
+
+Then the addresses are announced to other hosts on the same network. A container that comes back with its address may
+have another MAC, or be on another host. Neighbours keep the old MAC until their entry expires, 20 to 45 seconds in
+measurements, unless the address is announced. libnetwork announces only the addresses of links that it moves, from
+Engine 28 on, and in a form that changes no neighbour's entry (seen with 28.5: ARP for 0.0.0.0).
 """
 
 import asyncio
@@ -24,13 +29,82 @@ from cnm_bridge.core.endpoint import Endpoint
 from cnm_bridge.core.errors import KernelError
 from cnm_bridge.core.link.plan_sandbox import describe_placement, plan_sandbox
 from cnm_bridge.core.link_state import Snapshot
+from cnm_bridge.core.options.docker_options import Announcements, parse_announcements
 from cnm_bridge.core.sandbox_plan import SandboxPlan
-from cnm_bridge.driver.attach.announcer import Announcer
 from cnm_bridge.system.kernel import WATCHES_AT_ONCE, Kernel
 from cnm_bridge.system.known_version import KnownVersion
 from cnm_bridge.system.scheduling import KeyedLocks, KeyedTasks
 
 log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Announcer:
+    """Announces addresses, once libnetwork has placed the link.
+
+    After a restart of the daemon nothing is announced again: the neighbours know the addresses.
+    """
+
+    store: Store
+    kernel: Kernel
+    _tasks: KeyedTasks[EndpointId] = field(default_factory=lambda: KeyedTasks("announcements"), init=False)
+    _placed: dict[EndpointId, asyncio.Event] = field(default_factory=dict, init=False)
+    """Endpoint whose addresses are to be announced → whether its link may have been placed since the last look."""
+
+    def join(self, endpoint: Endpoint) -> bool:
+        """Record that an endpoint has been joined; return whether its addresses are to be announced."""
+        network = self.store.find_network(endpoint.record.network_id)
+        wanted = parse_announcements({} if network is None else network.options)
+        self.forget(endpoint.id)
+        if wanted.count:
+            placed = self._placed[endpoint.id] = asyncio.Event()
+            self._tasks.begin(endpoint.id, partial(self._announce, endpoint.id, wanted, placed))
+        return bool(wanted.count)
+
+    def placed(self, endpoint_id: EndpointId) -> None:
+        """Start to announce, if that is due: the link is in its sandbox, or may be; does not block."""
+        if endpoint_id in self._placed:
+            self._placed[endpoint_id].set()
+
+    def forget(self, endpoint_id: EndpointId) -> None:
+        """Announce no more for an endpoint; does not block."""
+        self._placed.pop(endpoint_id, None)
+        self._tasks.cancel(endpoint_id)
+
+    async def run(self) -> None:
+        """Announce until cancelled."""
+        await self._tasks.run()
+
+    async def _announce(self, endpoint_id: EndpointId, wanted: Announcements, placed: asyncio.Event) -> None:
+        """Announce the addresses as often as the network's options say, as soon as the link is there."""
+        if self._placed.get(endpoint_id) is not placed:  # it has left before this began
+            return
+        sent = 0
+        while sent < wanted.count:
+            if sent:
+                await asyncio.sleep(wanted.interval_s)
+            else:
+                await placed.wait()
+                placed.clear()
+            record = self.store.find_endpoint(endpoint_id)
+            if record is None or record.phase is not Phase.JOINED or record.sandbox_key is None:
+                break
+            try:
+                addresses = await self.kernel.link_in_sandbox(
+                    Path(record.sandbox_key), Endpoint(record).altname
+                ).announce()
+            except KernelError as exc:  # the container reaches others all the same
+                log.debug("endpoint.not_announced", endpoint_id=endpoint_id, error=str(exc))
+                break
+            if addresses is None:
+                sent = 0
+                continue
+            if not sent:
+                log.debug("endpoint.announced", endpoint_id=endpoint_id, addresses=sorted(map(str, addresses)))
+            sent += 1
+        if self._placed.get(endpoint_id) is placed:
+            del self._placed[endpoint_id]
+
 
 _AT_ONCE: Final = WATCHES_AT_ONCE // 2
 """Endpoints of the previous run that are synced concurrently; starting containers use the other watches."""
@@ -60,21 +134,22 @@ class _Joined:
         return plan_sandbox(self.snapshot, internal=self.endpoint.record.internal)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class SandboxSync:
-    """Syncs the sandboxes of endpoints."""
+    """Syncs the sandboxes of endpoints, and announces their addresses."""
 
     store: Store
     kernel: Kernel
     locks: KeyedLocks[EndpointId]
-    announcer: Announcer
     version: KnownVersion
+    _announcer: Announcer = field(init=False)
     _sandboxes: KeyedLocks[Path] = field(default_factory=KeyedLocks, init=False)
     _watches: KeyedTasks[EndpointId] = field(default_factory=lambda: KeyedTasks("sandboxes"), init=False)
     _candidates: set[EndpointId] = field(default_factory=set, init=False)
     _gateways: set[EndpointId] = field(default_factory=set, init=False)
 
     def __post_init__(self) -> None:
+        self._announcer = Announcer(self.store, self.kernel)
         self.store.when_removed(self.forget)
 
     def join(self, endpoint: Endpoint) -> None:
@@ -87,7 +162,7 @@ class SandboxSync:
         joined = _Joined.of(endpoint)
         if joined is None:
             return
-        is_wanted = self.announcer.join(endpoint)
+        is_wanted = self._announcer.join(endpoint)
         if not joined.sandbox_plan.is_empty:
             self._candidates.add(joined.endpoint.id)
             is_wanted = True
@@ -112,7 +187,7 @@ class SandboxSync:
         """Stop syncing the sandbox of an endpoint; does not block."""
         self._candidates.discard(endpoint_id)
         self._gateways.discard(endpoint_id)
-        self.announcer.forget(endpoint_id)
+        self._announcer.forget(endpoint_id)
         self._watches.cancel(endpoint_id)
 
     async def sync(self, endpoint_id: EndpointId) -> None:
@@ -131,7 +206,7 @@ class SandboxSync:
                     if joined is not None:
                         await self._sync(joined)
         finally:
-            self.announcer.placed(endpoint_id)
+            self._announcer.placed(endpoint_id)
 
     async def as_allowed(self, sandbox: Path, snapshot: Snapshot) -> Snapshot:
         """Return a link's snapshot as its sandbox allows it: without IPv6, if the user has disabled that there."""
@@ -190,7 +265,7 @@ class SandboxSync:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._sync_previous(ids))
             tasks.create_task(self._watches.run())
-            tasks.create_task(self.announcer.run())
+            tasks.create_task(self._announcer.run())
 
     async def _sync_previous(self, ids: Iterable[EndpointId]) -> None:
         """Sync the sandboxes of endpoints that the previous run joined, a few at a time.
