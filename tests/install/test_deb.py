@@ -100,7 +100,7 @@ def test_the_life_of_a_package(machine: Machine, package: Path, tmp_path: Path) 
     assert not started & daemon_pids(machine)
     assert len(daemon_pids(machine)) == 2
     assert (pid(machine), main_pids(machine, DHCP)) == (process, leases)
-    assert machine.run("cni-bridge", "status").stdout.count("joined") == 1
+    assert machine.run("cni-bridge", "ls").stdout.count("joined") == 1
     machine.run(*run, "--rm", "box", "busybox", "ping", "-c", "1", "-W", "5", address(machine))
 
     exported = machine.run("cni-bridge", "state", "export").stdout
@@ -108,21 +108,21 @@ def test_the_life_of_a_package(machine: Machine, package: Path, tmp_path: Path) 
     assert pid(machine) == process
     go_back(machine, package, exported)
     assert (pid(machine), address(machine)) == (process, known)
-    assert machine.run("cni-bridge", "status").stdout.count("joined") == 1
+    assert machine.run("cni-bridge", "ls").stdout.count("joined") == 1
     machine.run("cni-bridge", "inspect", "--check")
 
     for action in ("--remove", "--purge"):
         kept = machine.run("dpkg", action, "cni-bridge", check=False)
         assert kept.returncode != 0
         assert "container web" in kept.stdout
-        assert machine.run("cni-bridge", "status").stdout.count("joined") == 1
+        assert machine.run("cni-bridge", "ls").stdout.count("joined") == 1
 
     machine.run("docker", "rm", "--force", "web")
     kept = machine.run("dpkg", "--remove", "cni-bridge", check=False)
     assert "container guest" in kept.stdout
     remove_instance(machine)
     machine.run("docker", "network", "rm", "blue")
-    wait_until(lambda: "deleting" not in machine.run("cni-bridge", "status").stdout, "the teardown")
+    machine.run("cni-bridge", "status", "--wait", "60")
     machine.run("dpkg", "--remove", "cni-bridge")
     assert main_pids(machine, *UNITS, DHCP) == set()
     assert machine.path("/var/lib/cni-bridge/leveldb").is_dir()
