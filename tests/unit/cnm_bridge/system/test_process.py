@@ -19,6 +19,7 @@ from cnm_bridge.system.process import (
     keep_memory_small,
     raise_descriptor_limit,
     resume_garbage_collection,
+    shorten_thread_turns,
 )
 
 
@@ -131,3 +132,13 @@ def test_the_start_time_of_this_process() -> None:
     ours, first = find_start(os.getpid(), Path("/proc")), find_start(1, Path("/proc"))
     assert ours is not None
     assert ours >= (first or 0)
+
+
+def test_threads_that_compute_take_short_turns() -> None:
+    """The event loop waits for a turn after each system call that takes time."""
+    before = sys.getswitchinterval()
+    try:
+        shorten_thread_turns()
+        assert sys.getswitchinterval() < before / 5
+    finally:
+        sys.setswitchinterval(before)

@@ -64,11 +64,12 @@ def test_sockets_for_another_process_are_ignored(monkeypatch: pytest.MonkeyPatch
 
 
 def test_the_state_is_sent_to_an_abstract_socket(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A leading '@' stands for the NUL byte of an abstract address."""
+    """A leading '@' stands for the NUL byte of an abstract address; plugins do not inherit the variable."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as supervisor:
         supervisor.bind(f"\0cni-bridge-test-{os.getpid()}")
         monkeypatch.setenv("NOTIFY_SOCKET", f"@cni-bridge-test-{os.getpid()}")
         with notifying() as notify:
+            assert "NOTIFY_SOCKET" not in os.environ
             notify("STOPPING=1")
         assert supervisor.recv(100) == b"STOPPING=1"
 

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from cnm_bridge import __version__
 from cnm_bridge.operator.cli.main import main
 
 COMMAND = (sys.executable, "-m", "cnm_bridge")
@@ -104,6 +105,12 @@ def refused(*arguments: str) -> str:
     assert done.returncode != 0
     assert "Traceback" not in done.stderr
     return " ".join(done.stderr.split())
+
+
+def test_the_version_is_printed() -> None:
+    """`--version` prints name and version."""
+    done = subprocess.run([*COMMAND, "--version"], capture_output=True, text=True, check=True, timeout=START_S)
+    assert done.stdout == f"cni-bridge {__version__}\n"
 
 
 def test_the_help_has_the_first_sentence_of_each_subcommand() -> None:

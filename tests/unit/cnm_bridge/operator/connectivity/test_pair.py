@@ -10,7 +10,14 @@ import pytest
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.operator.connectivity import pair
 from cnm_bridge.operator.connectivity.pair import DockerCommand, Pair, busybox_tar
-from cnm_bridge.operator.connectivity.probe import REFUSED, Guard, parse_lookup
+from cnm_bridge.operator.connectivity.probe import (
+    REFUSED,
+    Guard,
+    parse_addresses,
+    parse_gateways,
+    parse_lookup,
+    parse_mtu,
+)
 
 
 @pytest.mark.parametrize("loader", ["/lib64/ld-linux-x86-64.so.2", "/lib/ld-musl-aarch64.so.1", "/lib64/ld64.so.2"])
@@ -95,3 +102,29 @@ def test_the_output_of_nslookup() -> None:
     new = "Server:\t\t169.254.53.53\nAddress:\t169.254.53.53:53\n\nName:\ta.example\nAddress: 192.0.2.7\n"
     assert parse_lookup(new) == (ip_address("192.0.2.7"),)
     assert parse_lookup(f"{head}** server can't find a.example: NXDOMAIN\n") == ()
+
+
+_LINKS = """1: lo: <LOOPBACK,UP,LOWER_UP> mtu 65536 qdisc noqueue qlen 1000
+    link/loopback 00:00:00:00:00:00 brd 00:00:00:00:00:00
+    inet 127.0.0.1/8 scope host lo
+    inet6 ::1/128 scope host
+2: eth0@if5: <BROADCAST,MULTICAST,UP,LOWER_UP,M-DOWN> mtu 1450 qdisc noqueue
+    link/ether 02:42:0a:16:00:02 brd ff:ff:ff:ff:ff:ff
+    inet 10.22.0.2/16 brd 10.22.255.255 scope global eth0
+    inet6 fe80::42:aff:fe16:2/64 scope link
+    inet6 fd22::2/64 scope global flags 02
+"""
+
+
+def test_addresses_and_mtu() -> None:
+    """Neither those of lo nor link-local ones."""
+    assert parse_addresses(_LINKS) == (ip_address("10.22.0.2"), ip_address("fd22::2"))
+    assert parse_mtu(_LINKS) == 1450
+    assert parse_mtu("") is None
+
+
+def test_gateways() -> None:
+    """Of both families; a route without one has none."""
+    routes = ("default via 10.22.0.1 dev eth0 \n10.22.0.0/16 dev eth0\n", "default via fd22::1 dev eth0 metric 1\n")
+    assert parse_gateways(routes) == (ip_address("10.22.0.1"), ip_address("fd22::1"))
+    assert parse_gateways(("default dev eth0 scope link\n",)) == ()
