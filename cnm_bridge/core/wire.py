@@ -44,6 +44,7 @@ _INTERNAL: Final = "com.docker.network.internal"
 _PORT_MAP: Final = "com.docker.network.portmap"
 _NAME_SERVERS: Final = "com.docker.network.endpoint.dnsservers"
 _MAC: Final = "com.docker.network.endpoint.macaddress"
+_ENABLE_IPV4: Final = "com.docker.network.enable_ipv4"
 _ENABLE_IPV6: Final = "com.docker.network.enable_ipv6"
 _DOCKERS_OWN: Final = "com.docker.network."
 _ADDED_BY_DOCKER: Final = frozenset({_MAC, "com.docker.network.endpoint.name"})
@@ -67,6 +68,7 @@ class CreateNetwork:
         network_id: Docker's network ID. The request does not contain the name.
         options: The user's `-o` options.
         internal: Whether it was made with `--internal`.
+        ipv4: Whether IPv4 is enabled in Docker's IPAM; None before Engine 28, which does not send it.
         ipv6: Whether IPv6 is enabled in Docker's IPAM.
         pools: The address pools that Docker's IPAM driver chose, both families; none with the null driver.
     """
@@ -74,6 +76,7 @@ class CreateNetwork:
     network_id: NetworkId
     options: Mapping[str, str]
     internal: bool
+    ipv4: bool | None
     ipv6: bool
     pools: tuple[PoolRecord, ...]
 
@@ -155,6 +158,7 @@ def parse_create_network(body: JsonObject) -> CreateNetwork:
         network_id=parse_network_id(body),
         options={key: get_str(generic, key) for key in generic},
         internal=get_bool(options, _INTERNAL),
+        ipv4=get_bool(options, _ENABLE_IPV4) if _ENABLE_IPV4 in options else None,
         ipv6=get_bool(options, _ENABLE_IPV6),
         pools=tuple(pool for pool in pools if pool.subnet not in _NULL_POOLS),
     )

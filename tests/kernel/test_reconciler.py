@@ -191,7 +191,7 @@ async def test_a_network_whose_engine_is_known_by_its_process(
     ended = ProcessRecord(pid=2**22 + 1, started=1)
     if is_known:
         await put(store, replace(endpoint(token_hex(32)), caller=ended))
-    request = CreateNetwork(network_id=OTHER, options={}, internal=False, ipv6=False, pools=())
+    request = CreateNetwork(network_id=OTHER, options={}, internal=False, ipv4=None, ipv6=False, pools=())
     await daemon.networks.create(request, ended)
     for one in store.endpoints():
         await store.put_endpoint(replace(one, phase=Phase.DELETING))

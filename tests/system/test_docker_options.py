@@ -58,16 +58,15 @@ def test_default_network_options_of_the_engine(private_scene: Scene, engine: Eng
 
 
 def test_families_as_options(scene: Scene, engine: Engine) -> None:
-    """An engine that does not read them chooses a pool all the same, which is refused."""
+    """These options are refused if the engine does not support them: they would have no effect."""
     name = scene.configure(bridge(scene.subnet()))
     null = ("--ipam-driver=null", "-o", f"cni.network={name}")
     if engine.version < (28,):
-        assert "Docker's IPAM driver chose" in scene.creation_refusal(
-            "-o", f"cni.network={name}", "-o", f"{IPV4}=false"
-        )
+        assert "make the network with --ipam-driver null" in scene.creation_refusal(*null, "-o", f"{IPV4}=false")
         error = scene.creation_refusal(*null, "-o", "com.docker.network.advertise_addr_nmsgs=4")
         assert "is not a number from 0 to 3" in error
     scene.run(scene.network(name, "-o", f"{IPV4}=true", "-o", f"{IPV6}=false"))
+    assert "enable_ipv4" in scene.creation_refusal(*null, "-o", f"{IPV4}=perhaps")
 
 
 @pytest.mark.smoke

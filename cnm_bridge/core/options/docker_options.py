@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from cnm_bridge.core.errors import BadOption
+from cnm_bridge.core.errors import NULL_IPAM, BadOption
 
 _OWN_NAMES: Final = "cni."
 
@@ -21,13 +21,12 @@ SYSCTLS: Final = "com.docker.network.endpoint.sysctls"
 IFNAME: Final = "com.docker.network.endpoint.ifname"
 """The name of the link (`interface_name` in compose). libnetwork lets no remote driver choose it (Join's `DstName`)."""
 
+_ENABLE_IPV4: Final = "com.docker.network.enable_ipv4"
+_ENABLE_IPV6: Final = "com.docker.network.enable_ipv6"
 _MESSAGES: Final = "com.docker.network.advertise_addr_nmsgs"
 _INTERVAL: Final = "com.docker.network.advertise_addr_ms"
-NETWORK_OPTIONS: Final = frozenset(
-    {"com.docker.network.enable_ipv4", "com.docker.network.enable_ipv6", _MESSAGES, _INTERVAL}
-)
-"""Options that Docker itself reads for networks of any driver, the first two from Engine 28 on; this driver announces
-addresses as they say, too."""
+NETWORK_OPTIONS: Final = frozenset({_ENABLE_IPV4, _ENABLE_IPV6, _MESSAGES, _INTERVAL})
+"""Options that Docker itself reads for networks of any driver; this driver announces addresses as they say, too."""
 
 _MOST_MESSAGES: Final = 3
 _INTERVALS_MS: Final = range(100, 2001)
@@ -51,6 +50,12 @@ _BRIDGES_OWN: Final = ("com.docker.network.bridge.", "com.docker.network.host_ip
 _FOR_BRIDGE: Final = (
     "is for networks of Docker's own driver bridge; what this network does is up to its CNI configuration"
 )
+
+_BOOLEANS: Final[Mapping[str, bool]] = {
+    **dict.fromkeys(("1", "t", "T", "TRUE", "true", "True"), True),
+    **dict.fromkeys(("0", "f", "F", "FALSE", "false", "False"), False),
+}
+"""The values that Go's `strconv.ParseBool` accepts."""
 
 _IFNAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,15}")
 _SYSCTL: Final = re.compile(r"(net\.(?:ipv4|ipv6)\.(?:conf|neigh))\.ifname\.([a-z0-9_]+)=([^\n]*)", re.IGNORECASE)
@@ -116,6 +121,34 @@ def split_unknown(options: Mapping[str, str]) -> tuple[dict[str, str], tuple[str
         if option not in known and not option.lower().startswith((_OWN_NAMES, *_BRIDGES_OWN))
     )
     return {option: value for option, value in options.items() if option not in unknown}, unknown
+
+
+def refuse_unread(options: Mapping[str, str], *, ipv4: bool | None, ipv6: bool) -> None:
+    """Refuse options of a network that its engine ignores because it is too old.
+
+    Args:
+        options: The user's `-o` options and the engine's `default-network-opts`.
+        ipv4: Whether IPv4 is enabled in Docker's IPAM; None before Engine 28, which does not send it.
+        ipv6: Whether IPv6 is enabled in Docker's IPAM.
+
+    Raises:
+        BadOption: The engine has ignored an option, or its value is invalid.
+    """
+    flags = {}
+    for option in (_ENABLE_IPV4, _ENABLE_IPV6):
+        if option in options:
+            if options[option] not in _BOOLEANS:
+                raise BadOption(option, f"{options[option]!r} is neither true nor false")
+            flags[option] = _BOOLEANS[options[option]]
+    if ipv4 is not None:  # Engine 28 reads them; a different value comes from --ipv4 or --ipv6, which take precedence
+        return
+    if not flags.get(_ENABLE_IPV4, True):
+        raise BadOption(
+            _ENABLE_IPV4,
+            f"this Docker Engine does not read it, being older than 28; make the network with {NULL_IPAM}",
+        )
+    if flags.get(_ENABLE_IPV6, ipv6) != ipv6:
+        raise BadOption(_ENABLE_IPV6, "this Docker Engine does not read it; give --ipv6, or leave that out, instead")
 
 
 def parse_announcements(options: Mapping[str, str]) -> Announcements:

@@ -19,6 +19,7 @@ from cnm_bridge.core.lists.address_ranges import find_ranges, overlap
 from cnm_bridge.core.lists.guard import is_guarded, lone_guard, refuse_other_engine, status_list
 from cnm_bridge.core.lists.plugins import bridges, forwarding_links
 from cnm_bridge.core.options.cni_options import Options, different_options, origin_of, parse_options
+from cnm_bridge.core.options.docker_options import refuse_unread
 from cnm_bridge.core.planning.plan import plan_attachment
 from cnm_bridge.core.wire import CreateNetwork
 from cnm_bridge.driver.networks.lists import NetworkLists
@@ -155,12 +156,13 @@ class NetworkService:
         Raises:
             BadOption: An option is unknown, or its value is invalid.
             Refused: Docker's IPAM has chosen a pool that the configuration does not have, an option needs a plugin that
-                is not in the list, an unused bridge has its subnet, it cannot be guarded as it is made, or the network
-                exists with other options.
+                is not in the list, an unused bridge has its subnet, it
+                cannot be guarded as it is made, or the network exists with other options.
             CniError: The configuration does not exist, one of its plugins is missing or too old, or `egress` is not
                 ready for the allow-list.
         """
         options = parse_options(request.options)
+        refuse_unread(request.options, ipv4=request.ipv4, ipv6=request.ipv6)
         record = NetworkRecord(
             id=request.network_id,
             configuration=options.configuration_name,

@@ -146,6 +146,20 @@ def test_the_users_options_are_separated_from_dockers_own() -> None:
     assert request.name_servers == ("8.8.8.8",)
 
 
+@pytest.mark.parametrize(
+    ("options", "families"),
+    [
+        ({"com.docker.network.enable_ipv6": True}, (None, True)),
+        ({"com.docker.network.enable_ipv4": False, "com.docker.network.enable_ipv6": False}, (False, False)),
+    ],
+)
+def test_address_families(options: JsonObject, families: tuple[bool | None, bool]) -> None:
+    """Engine 28 and newer also say whether a network has IPv4."""
+    body: JsonObject = {"NetworkID": NETWORK, "Options": options}
+    request = parse_create_network(load_validator("cnm/CreateNetwork")(body))
+    assert (request.ipv4, request.ipv6) == families
+
+
 def test_an_invalid_mac_in_the_options_is_rejected() -> None:
     """The error names the option."""
     options: JsonObject = {"com.docker.network.endpoint.macaddress": "?"}

@@ -12,11 +12,38 @@ from cnm_bridge.core.options.docker_options import (
     parse_ifname,
     parse_sysctls,
     refuse_docker_option,
+    refuse_unread,
     split_unknown,
 )
 
+IPV4 = "com.docker.network.enable_ipv4"
+IPV6 = "com.docker.network.enable_ipv6"
 MESSAGES = "com.docker.network.advertise_addr_nmsgs"
 INTERVAL = "com.docker.network.advertise_addr_ms"
+
+
+@pytest.mark.parametrize("value", ["false", "0", "F", "true", "1"])
+def test_address_family_options_that_the_engine_reads_are_accepted(value: str) -> None:
+    """Engine 28 and newer read them, and --ipv4 and --ipv6 win over them."""
+    refuse_unread({IPV4: value, IPV6: value, MESSAGES: "0"}, ipv4=False, ipv6=True)
+
+
+@pytest.mark.parametrize(
+    ("options", "ipv6", "message"),
+    [
+        ({IPV4: "false"}, False, "make the network with --ipam-driver null"),
+        ({IPV6: "true"}, False, "give --ipv6, or leave that out"),
+        ({IPV6: "false"}, True, "give --ipv6, or leave that out"),
+        ({IPV4: "no"}, False, "'no' is neither true nor false"),
+    ],
+)
+def test_address_family_options_that_the_engine_ignores_are_rejected(
+    options: dict[str, str], ipv6: bool, message: str
+) -> None:
+    """An older engine passes them on without reading them; the error says what to use instead."""
+    with pytest.raises(BadOption, match=next(iter(options))) as caught:
+        refuse_unread(options, ipv4=None, ipv6=ipv6)
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -37,6 +64,12 @@ def test_impossible_announcements_are_rejected(options: dict[str, str]) -> None:
     """Engines before 28 do not look at these numbers."""
     with pytest.raises(BadOption, match=r"is not a number from"):
         parse_announcements(options)
+
+
+@pytest.mark.parametrize(("options", "ipv6"), [({IPV4: "true"}, False), ({IPV6: "1"}, True), ({IPV6: "f"}, False)])
+def test_address_family_options_without_a_difference_are_accepted(options: dict[str, str], ipv6: bool) -> None:
+    """What an older engine does anyway may be requested."""
+    refuse_unread(options, ipv4=None, ipv6=ipv6)
 
 
 @pytest.mark.parametrize(

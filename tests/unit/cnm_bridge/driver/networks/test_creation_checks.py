@@ -21,7 +21,7 @@ from tests.answering_engine import answering
 def request(*subnets: str, ipv6: bool = False) -> CreateNetwork:
     """Return a request for a network with these subnets."""
     pools = tuple(PoolRecord(subnet=ip_network(subnet), gateway=None) for subnet in subnets)
-    return CreateNetwork(network_id=NetworkId("n" * 25), options={}, internal=False, ipv6=ipv6, pools=pools)
+    return CreateNetwork(network_id=NetworkId("n" * 25), options={}, internal=False, ipv4=True, ipv6=ipv6, pools=pools)
 
 
 async def check(where: Path, *subnets: str, ipv6: bool = False, swarm: JsonObject | None = None) -> None:
