@@ -14,7 +14,7 @@ from cnm_bridge.core.engine_facts.container import EngineContainer
 from cnm_bridge.core.engine_facts.network import EngineNetwork
 from cnm_bridge.core.errors import EngineRefused, EngineUnavailable, KernelError
 from cnm_bridge.core.options.cni_options import list_name
-from cnm_bridge.core.settings import Settings
+from cnm_bridge.core.settings import Scope, Settings
 from cnm_bridge.operator.doctor.facts import (
     DockerNetwork,
     EngineFacts,
@@ -58,7 +58,7 @@ async def gather(
     directories = ConfigurationDirectories(settings.cni_conf_dirs)
     index = directories.index()
     lists = tuple(index.find(name) for name in index.names)
-    engine, containers = await _gather_engine(settings, index.names)
+    engine, containers = await _gather_engine(settings, index.names, quick=quick)
     section_lists, broken_sections = find_sections(directories)
     kernel = KernelView(reply_limit_s=settings.netlink_timeout_s)
     used = None if held is None else await _find_used(kernel, held)
@@ -94,7 +94,9 @@ async def gather(
     )
 
 
-async def _gather_engine(settings: Settings, lists: Collection[str]) -> tuple[EngineFacts, Sequence[EngineContainer]]:
+async def _gather_engine(
+    settings: Settings, lists: Collection[str], *, quick: bool
+) -> tuple[EngineFacts, Sequence[EngineContainer]]:
     engine = Engine(settings.docker_host, _ENGINE_LIMIT_S)
     try:
         found = await engine.describe()
@@ -102,7 +104,9 @@ async def _gather_engine(settings: Settings, lists: Collection[str]) -> tuple[En
         found_networks = [network for one in ids if (network := await engine.find_network(one)) is not None]
         containers = await engine.containers()
         is_plugin = ":" in settings.driver_name and settings.driver_name in found.network_drivers
-        is_found = not is_plugin or await _finds_driver(engine, settings.driver_name)
+        # a manager would pass the request for a network of scope global on to the swarm
+        is_asked = is_plugin and settings.scope is Scope.LOCAL and not quick
+        is_found = not is_asked or await finds_driver(engine, settings.driver_name)
     except EngineUnavailable as exc:
         silent = EngineFacts(address=settings.docker_host, silence=str(exc))
         return silent, ()
@@ -151,8 +155,8 @@ async def _find_used(kernel: KernelView, held: JsonObject) -> frozenset[str] | N
         return None
 
 
-async def _finds_driver(engine: Engine, name: str) -> bool:
-    """Return whether the engine finds a network driver. An enabled managed plugin may have none.
+async def finds_driver(engine: Engine, name: str) -> bool:
+    """Return whether the engine finds a network driver of scope local. An enabled managed plugin may have none.
 
     Requests a network that no engine makes: the IPAM driver `null` refuses a subnet, after the engine has looked
     for the network's driver and before it calls it (moby, `Controller.NewNetwork`).
@@ -162,5 +166,6 @@ async def _finds_driver(engine: Engine, name: str) -> bool:
         await engine.create_network({"Name": _IMPOSSIBLE_NETWORK, "Driver": name, "IPAM": ipam})
     except EngineRefused as exc:
         return _UNKNOWN_DRIVER not in str(exc)
-    await engine.remove_network(_IMPOSSIBLE_NETWORK)
+    with suppress(EngineUnavailable):
+        await engine.remove_network(_IMPOSSIBLE_NETWORK)
     return True

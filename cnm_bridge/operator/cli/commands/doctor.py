@@ -26,7 +26,11 @@ _COMMANDS: Final = ("    fix: ", "    do: ", "    or: ")
     cls=Command,
     examples=("doctor", "doctor --quick", "doctor --json"),
 )
-@click.option("--quick", is_flag=True, help="For monitoring: executes no plugin, prints errors and warnings only.")
+@click.option(
+    "--quick",
+    is_flag=True,
+    help="For monitoring: executes no plugin, requests nothing of Docker, prints errors and warnings only.",
+)
 @finds_settings
 @shows
 def doctor(settings: Settings, *, quick: bool) -> tuple[Shown, ExitStatus]:
