@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Final, Self
 
 from cni_invoker.caching.deletion import CachedDeletion, only_logged
-from cni_invoker.caching.file_cache import DEFAULT_CACHE_DIR, FileCache
+from cni_invoker.caching.file_cache import DEFAULT_CACHE_DIR, FileCache, reported
 from cni_invoker.caching.record import CachedAttachment, attachment_of_add
 from cni_invoker.documents.attachment import Attachment, AttachmentKey, freeze_keys
 from cni_invoker.documents.checks import StrPath
@@ -33,7 +33,7 @@ from cni_invoker.execution.executor import Observer
 from cni_invoker.execution.first_iptables_use import DEFAULT_LOCK_DIR
 from cni_invoker.execution.in_process import Answer
 from cni_invoker.execution.limits import Limits
-from cni_invoker.execution.running_plugins import read_boot_id
+from cni_invoker.execution.running_plugins import kill_orphaned_plugins, read_boot_id
 from cni_invoker.negotiation import has_gc, require_check
 from cni_invoker.runtime import Runtime
 
@@ -80,8 +80,8 @@ class CachedRuntime:
     ) -> Self:
         """Return a runtime that keeps its attachments in files.
 
-        Plugins that a killed program left running are killed before the next operation on their container. The first
-        users of iptables chains are serialized on the host.
+        Plugins that a killed program left running are killed: now, without waiting for their end, and before each
+        operation those of its container. The first users of iptables chains are serialized on the host.
 
         Args:
             plugin_dirs: Where plugins are searched, as for `Runtime`.
@@ -95,6 +95,7 @@ class CachedRuntime:
 
         Raises:
             InvalidParameter: A plugin directory cannot be a path.
+            CacheError: The directory of the cache cannot be read.
         """
         cache = FileCache(cache_dir)
         runtime = Runtime(
@@ -106,6 +107,8 @@ class CachedRuntime:
             running_dir=cache.running_dir,
             in_process=in_process,
         )
+        with reported("read", cache.running_dir):
+            kill_orphaned_plugins(cache.running_dir, None, limit_s=0)  # one may hold a lock that others wait for
         return cls(runtime, cache, wait_s=wait_s)
 
     def _hold(self, network: str, container_id: str) -> AbstractAsyncContextManager[None]:
