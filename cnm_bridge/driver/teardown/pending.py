@@ -18,8 +18,8 @@ from cni_bridge_state import EndpointId, EndpointRecord
 from cni_invoker.advanced import NetworkSlots
 from cnm_bridge.system.retries import Retries, Retry
 
-_LEAST: Final = 8
-"""The least number of teardowns at once. With 16 the event loop is blocked twice as long, and they gain little."""
+_LEAST: Final = 4
+"""The least number of teardowns at once: on a small host, too, some wait for the kernel or for a plugin that hangs."""
 
 
 class Urgency(IntEnum):
@@ -127,7 +127,7 @@ class TeardownSlots:
     """
 
     def __init__(self, plugins: int) -> None:
-        limit = max(_LEAST, 2 * plugins)
+        limit = max(_LEAST, plugins)
         self._slots: NetworkSlots[EndpointId] = NetworkSlots(limit, for_preferred=limit)
         self._for_hung = asyncio.Semaphore(max(1, plugins // 2))
 

@@ -114,7 +114,7 @@ async def test_an_endpoint_in_use_is_logged_once(store: Store) -> None:
 
 
 PLUGINS = 4
-SLOTS = 2 * PLUGINS
+SLOTS = PLUGINS
 
 
 def teardowns_of(*numbers: int) -> list[Pending]:
