@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from ipaddress import ip_address
 from typing import Final
 
-from cni_bridge_spec import JsonObject, JsonValue, find_int, find_object, find_str, get_bool, get_objects
+from cni_bridge_spec import JsonObject, JsonValue, find_int, find_object, find_str, get_bool, get_list, get_objects
 from cni_invoker import Attachment, NetworkConfigurationList, Result
 from cni_invoker.documents.known_plugins import RULES_BY_ADDRESS
 from cnm_bridge.core.endpoint import Endpoint
@@ -49,8 +49,11 @@ def is_compared(plugin: JsonObject) -> bool:
 def makes_nothing(plugin: JsonObject, capability_args: JsonObject) -> bool:
     """Return whether ADD of a plugin made nothing, so that there is nothing to check.
 
-    `bandwidth` without any rate only returns the result before it; its CHECK crashes then (plugins 1.1.1).
+    `bandwidth` without any rate only returns the result before it; its CHECK crashes then (plugins 1.1.1). `portmap`
+    without ports does not run.
     """
+    if find_str(plugin, "type") == "portmap" and not get_list(capability_args, CAPABILITY):
+        return True
     if find_str(plugin, "type") != _BANDWIDTH:
         return False
     is_declared = get_bool(find_object(plugin, "capabilities") or {}, _BANDWIDTH)

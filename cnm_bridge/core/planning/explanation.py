@@ -17,7 +17,7 @@ from cnm_bridge.core.lists.guard import is_guarded
 from cnm_bridge.core.lists.plugins import find_unsuitable
 from cnm_bridge.core.options.cni_options import origin_of
 from cnm_bridge.core.planning.plan import Plan
-from cnm_bridge.core.planning.ports import CAPABILITY
+from cnm_bridge.core.planning.ports import CAPABILITY, idle_without_ports
 
 _OURS: Final = "CNI_"
 _RESERVATION: Final = 1
@@ -162,13 +162,15 @@ class Explanation:
 
     def _plugin_lines(self) -> Iterator[str]:
         """Yield the request of each plugin, and what is synced into the sandbox."""
+        idle = idle_without_ports(self.plan.configuration)
         for number, (request, publishes) in enumerate(zip(self.requests, self._publishers(), strict=True), start=1):
             yield from ("", f"{number}. {request.plugin} ({self.paths[request.plugin] or 'in process'})")
             yield from (f"   {name}={value}" for name, value in _environment(request).items())
             yield from (f"   {line}" for line in _indented(parse_json(request.stdin)))
             yield from (f"   {note}" for note in self._notes(number))
             if publishes:
-                yield "   run again with the ports to publish, if any, when the endpoint becomes the gateway"
+                when = "not run now, but" if number - 1 in idle else "run again"
+                yield f"   {when} with the ports to publish, if any, when the endpoint becomes the gateway"
         if not self.plan.attach.mode.in_sandbox:
             yield from ("", "after Docker has moved the link into the container:")
             yield from (f"   {one}" for one in _preview_sandbox(self.plan) or ("nothing that the configuration shows",))

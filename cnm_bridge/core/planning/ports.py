@@ -13,14 +13,17 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final, Self
 
 from cni_bridge_spec import JsonObject, as_object, find_str, get_int, get_list, get_str
-from cni_bridge_state import EndpointId, PortRequest
+from cni_bridge_state import EndpointId, EndpointRecord, PortRequest
 from cni_invoker import NetworkConfigurationList, PluginConfiguration
+from cnm_bridge.core.endpoint import Endpoint
 from cnm_bridge.core.errors import CannotPublish, Refused
 from cnm_bridge.core.link_state import IpInterface
 
 CAPABILITY: Final = "portMappings"
 ANY_PORT: Final[JsonObject] = {CAPABILITY: [{"hostPort": 1, "containerPort": 1, "protocol": "tcp"}]}
 """For DEL only: `portmap` deletes its rules, by container ID, only if it receives at least one port."""
+_CERTAIN_KEYS: Final = frozenset({"type", "capabilities", "snat"})
+"""Keys of `portmap` whose values it accepts, if their types are right, which is checked before."""
 PROTOCOLS: Final = {6: "tcp", 17: "udp", 132: "sctp"}
 """IP protocol number → name, for the protocols that have ports."""
 
@@ -34,13 +37,24 @@ def idle_without_ports(network: NetworkConfigurationList) -> frozenset[int]:
     """Return the positions of the plugins `portmap`, whose ADD without ports only prints the previous result.
 
     containernetworking/plugins `plugins/meta/portmap/main.go`, cmdAdd. So the ADD of an endpoint leaves them out, and
-    no DEL of them is needed before an ADD with ports.
+    no DEL of them is needed before an ADD with ports. One with further keys runs: it may refuse their values, which a
+    user should see at the first container.
     """
     return frozenset(
         index
         for index, plugin in enumerate(network.plugins)
-        if index > 0 and plugin.type == "portmap" and CAPABILITY in plugin.capabilities
+        if index > 0
+        and plugin.type == "portmap"
+        and CAPABILITY in plugin.capabilities
+        and plugin.document.keys() <= _CERTAIN_KEYS
     )
+
+
+def plugins_without_delete(record: EndpointRecord) -> frozenset[int]:
+    """Return the positions of the plugins for which no DEL is pending: it has completed, or they have not run."""
+    has_ports = get_list(record.attachment.capability_args, CAPABILITY)
+    idle = frozenset[int]() if has_ports else idle_without_ports(Endpoint(record).network)
+    return idle.union(record.deleted)
 
 
 def makes_nothing_without_ports(publishers: NetworkConfigurationList) -> bool:

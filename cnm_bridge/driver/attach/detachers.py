@@ -29,6 +29,7 @@ from cnm_bridge.core.errors import KernelError
 from cnm_bridge.core.link.endpoint_replies import given_addresses, with_addresses
 from cnm_bridge.core.link_state import IpInterface
 from cnm_bridge.core.lists.changes import RESERVATION
+from cnm_bridge.core.planning.ports import plugins_without_delete
 from cnm_bridge.driver.attach.attacher import DeleteProgress
 from cnm_bridge.driver.attach.leases import Leases
 from cnm_bridge.driver.attach.place_finder import PlaceFinder
@@ -245,7 +246,7 @@ class SandboxDetacher:
             # A record from before Join says that no plugin has run in the sandbox; the link disproves it. In a record
             # with the pin, `deleted` has only plugins whose DEL has completed.
             if name is not None and endpoint.netns != pin and pending <= {RESERVATION}:
-                progress.deleted = frozenset()
+                progress.deleted = plugins_without_delete(replace(record, deleted=()))
             # In a running container a veth must not replace the link, and a link with another name cannot be renamed if
             # the name is taken.
             is_in_place = name == record.attachment.ifname and not await self._may_be_inhabited(record)

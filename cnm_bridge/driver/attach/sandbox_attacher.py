@@ -184,7 +184,7 @@ class SandboxAttacher:
         async def save_result(result: Result, added_plugins: int) -> None:
             nonlocal record
             record = with_addresses(replace(record, added_plugins=reserved + added_plugins, result=result.document))
-            if record.added_plugins < len(endpoint.network.plugins):  # the last one is stored with the phase
+            if record.added_plugins < len(endpoint.network.plugins):  # that of the last to run is stored with the phase
                 await self.store.put_endpoint(record)
 
         before = await self.leases.find_daemon(endpoint)

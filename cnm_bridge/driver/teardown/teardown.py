@@ -20,6 +20,7 @@ from cni_bridge_state.store import Store
 from cni_invoker.advanced import find_orphaned_plugins, kill_orphaned_plugins
 from cni_invoker.errors import PluginStillRuns
 from cnm_bridge.core.endpoint import Endpoint
+from cnm_bridge.core.planning.ports import plugins_without_delete
 from cnm_bridge.driver.attach.attacher import Attachers
 from cnm_bridge.driver.teardown.address_owners import AddressOwners
 from cnm_bridge.driver.teardown.liveness import Liveness
@@ -124,7 +125,7 @@ class Teardown:
         started = time.monotonic()
         pending = self.pending.add(record.id)
         pending.has_begun = True
-        pending.deleted |= frozenset(record.deleted)
+        pending.deleted |= plugins_without_delete(record)
         if record.phase is not Phase.DELETING:
             record = replace(record, phase=Phase.DELETING)
             await self._progress(pending).save(record)
@@ -217,10 +218,10 @@ def _with_deleted(record: EndpointRecord, pending: Pending) -> EndpointRecord:
 
 def _attached_plugins(record: EndpointRecord) -> frozenset[int]:
     """Return the indexes of the plugins for which a DEL is pending."""
-    return frozenset(range(len(Endpoint(record).network.plugins))).difference(record.deleted)
+    return frozenset(range(len(Endpoint(record).network.plugins))) - plugins_without_delete(record)
 
 
 def first_pending_plugin(record: EndpointRecord) -> str | None:
     """Return the type of the plugin whose DEL is next, None if all have completed."""
-    plugins = Endpoint(record).network.plugins
-    return next((plugins[i].type for i in reversed(range(len(plugins))) if i not in record.deleted), None)
+    plugins, done = Endpoint(record).network.plugins, plugins_without_delete(record)
+    return next((plugins[i].type for i in reversed(range(len(plugins))) if i not in done), None)

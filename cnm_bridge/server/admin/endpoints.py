@@ -10,7 +10,7 @@ time, so that the slots for Docker's calls stay free.
 import asyncio
 import shutil
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -26,7 +26,7 @@ from cnm_bridge.core.link.endpoint_replies import known_addresses
 from cnm_bridge.core.link.plan_sandbox import find_differences, find_missing_addresses, plan_sandbox
 from cnm_bridge.core.link_state import Snapshot
 from cnm_bridge.core.lists.plugins import find_missing_links, host_link
-from cnm_bridge.core.planning.ports import CAPABILITY
+from cnm_bridge.core.planning.ports import CAPABILITY, plugins_without_delete
 from cnm_bridge.driver.endpoints.after_join import Unpublished
 from cnm_bridge.driver.networks.ways_out import WaysOut
 from cnm_bridge.driver.recovery.artifacts import HostArtifacts, OwnedArtifacts
@@ -119,6 +119,7 @@ class EndpointDocuments:
     def _plugins(self, endpoint: Endpoint) -> list[JsonValue]:
         """Return the plugins in the order of ADD, with what is known about their last execution of each verb."""
         record = endpoint.record
+        never_run = plugins_without_delete(replace(record, deleted=()))
         last: dict[str, dict[str, JsonValue]] = {}
         for event in self.journal:
             if event.name == "plugin.executed" and event.facts["containerId"] == record.attachment.id:
@@ -129,7 +130,7 @@ class EndpointDocuments:
         return [
             {
                 "type": plugin.type,
-                "isAdded": index < record.added_plugins,
+                "isAdded": index < record.added_plugins and index not in never_run,
                 "isDeleted": index in record.deleted,
                 "executions": last.get(plugin.type, {}),
             }

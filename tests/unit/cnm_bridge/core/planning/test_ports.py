@@ -2,15 +2,56 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Port mappings and claims: which overlap, how they are stored, and which requests they serve."""
 
+from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from ipaddress import ip_interface
+from typing import Final
 
 import pytest
 
+from cni_bridge_spec import JsonObject
 from cni_bridge_state import EndpointId, PortRequest
 from cnm_bridge.core.errors import Refused
-from cnm_bridge.core.planning.ports import PortClaims, PortMapping, parse_mappings, refuse_other_families
+from cnm_bridge.core.planning.ports import (
+    PortClaims,
+    PortMapping,
+    idle_without_ports,
+    parse_mappings,
+    plugins_without_delete,
+    refuse_other_families,
+)
+from tests.records import endpoint, list_of
 from tests.unit.cnm_bridge.core.planning.port_requests import mapping, request
+
+BRIDGE: Final = {"type": "bridge"}
+PORTMAP: Final[JsonObject] = {"type": "portmap", "capabilities": {"portMappings": True}}
+
+
+@pytest.mark.parametrize(
+    ("plugins", "idle"),
+    [
+        ([BRIDGE, PORTMAP, {"type": "firewall"}], {1}),
+        ([BRIDGE, {"type": "bandwidth"}, {**PORTMAP, "snat": False}], {2}),
+        ([BRIDGE, {**PORTMAP, "markMasqBit": 5}], set()),
+        ([BRIDGE, {**PORTMAP, "type": "publisher"}], set()),
+        ([BRIDGE, {"type": "portmap"}], set()),
+        ([PORTMAP], set()),
+    ],
+)
+def test_plugins_without_work(plugins: Sequence[JsonObject], idle: set[int]) -> None:
+    """Only `portmap` with the capability, after the first plugin, and with nothing that it could refuse."""
+    assert idle_without_ports(list_of(*plugins)) == idle
+
+
+@pytest.mark.parametrize(
+    ("capability_args", "deleted", "done"),
+    [({}, (), {1}), ({}, (2,), {1, 2}), ({"portMappings": [mapping(80).to_json()]}, (2,), {2})],
+)
+def test_plugins_without_delete(capability_args: JsonObject, deleted: tuple[int, ...], done: set[int]) -> None:
+    """Those whose DEL has completed, and `portmap` until ports are stored."""
+    record = endpoint("e" * 64, plugins=[BRIDGE, PORTMAP, {"type": "firewall"}], capability_args=capability_args)
+    assert plugins_without_delete(replace(record, deleted=deleted)) == done
 
 
 @pytest.mark.parametrize(

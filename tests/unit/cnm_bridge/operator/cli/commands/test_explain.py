@@ -108,7 +108,7 @@ def test_the_explanation_as_text(tmp_path: Path, plugins: FakePlugins) -> None:
     assert "MAC            02:11:22:33:44:55, set by the plugins" in done.output
     assert f"3. portmap ({tmp_path}/bin/portmap)" in done.output
     assert '   "cniVersion": "1.0.0"' in done.output
-    assert "run again with the ports to publish" in done.output
+    assert "not run now, but with the ports to publish" in done.output
 
 
 @pytest.mark.parametrize(
