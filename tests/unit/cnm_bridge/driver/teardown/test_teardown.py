@@ -115,6 +115,7 @@ async def test_an_endpoint_in_use_is_logged_once(store: Store) -> None:
 
 PLUGINS = 4
 SLOTS = PLUGINS
+SLOTS_OF_HUNG = PLUGINS // 2
 
 
 def teardowns_of(*numbers: int) -> list[Pending]:
@@ -193,3 +194,28 @@ async def test_teardowns_that_hang_on_one_network_leave_slots_to_others(preferre
         assert len(teardowns.running) == SLOTS * (2 if preferred else 1)
         await teardowns.begin([other], "other")
         assert teardowns.running[-1] == other
+
+
+async def test_teardowns_that_hung_before_take_a_part_of_the_slots() -> None:
+    """However many they are, and even if a call waits for them, the others are free."""
+    async with run_teardowns() as teardowns:
+        hung = teardowns_of(*range(100))
+        for pending in hung:
+            pending.has_hung = True
+        teardowns.slots.prefer(hung)
+        await teardowns.begin(hung)
+        assert teardowns.running == hung[:SLOTS_OF_HUNG]
+        others = teardowns_of(*range(100, 200))
+        await teardowns.begin(others)
+        assert teardowns.running[SLOTS_OF_HUNG:] == others[: SLOTS - SLOTS_OF_HUNG]
+
+
+async def test_a_preference_lasts_for_one_attempt() -> None:
+    """The next attempt of the same teardown waits like all others."""
+    async with run_teardowns() as teardowns:
+        first, *others = teardowns_of(*range(3 * SLOTS))
+        teardowns.slots.prefer([first])
+        await teardowns.begin([first])
+        await teardowns.end(first)
+        await teardowns.begin([*others, first])
+        assert teardowns.running == [first, *others[:SLOTS]]
