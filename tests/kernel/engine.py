@@ -47,6 +47,7 @@ class FakeEngine:
         sandboxes: The sandboxes of its containers, by the ID of the container, which is that of its endpoint too.
         events: The contents of its event streams, one for each stream; after it the stream ends.
         followed: How many event streams were opened.
+        listed: How often its networks were listed, as each comparison does.
     """
 
     path: Path
@@ -55,6 +56,7 @@ class FakeEngine:
     sandboxes: dict[str, str] = field(default_factory=dict)
     events: list[bytes] = field(default_factory=list)
     followed: int = 0
+    listed: int = 0
 
     @property
     def host(self) -> str:
@@ -86,6 +88,7 @@ class FakeEngine:
         return web.json_response({"ID": self.identity})
 
     async def _list(self, request: web.Request) -> web.Response:
+        self.listed += 1
         found: list[JsonValue] = list(self.networks.values())
         if '"driver"' in request.query.get("filters", ""):
             found = [one for one in self.networks.values() if f'"{one["Driver"]}"' in request.query["filters"]]
