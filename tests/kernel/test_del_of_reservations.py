@@ -20,6 +20,7 @@ from cni_bridge_state import (
 )
 from cni_bridge_state.store import Store
 from cni_invoker import NetworkConfigurationList, PluginFailed, Runtime
+from cnm_bridge.core.endpoint import Endpoint
 from cnm_bridge.core.engine_facts.container import EngineContainer
 from cnm_bridge.core.options.cni_options import Options
 from cnm_bridge.core.planning.attach_choice import AttachChoice
@@ -164,6 +165,7 @@ async def test_a_joined_endpoint(host: Host) -> None:
     await host.create()
     await host.join()
     assert host.record.attachment.mode is host.mode
+    assert host.record.added_plugins == len(Endpoint(host.record).network.plugins)
     await host.teardown(host.record)
     (added,), (deleted,) = (host.received("whereabouts", verb) for verb in ("ADD", "DEL"))
     assert deleted == added
