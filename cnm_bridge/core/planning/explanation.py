@@ -11,6 +11,7 @@ from typing import Final
 from cni_bridge_spec import JsonError, JsonObject, JsonValue, find_object, get_objects, get_str, parse_json, render_json
 from cni_bridge_state import DnsOption
 from cni_invoker import PluginConfiguration, Request
+from cnm_bridge.core.link.expected_link import DELEGATES
 from cnm_bridge.core.lists.address_ranges import find_ranges
 from cnm_bridge.core.lists.dhcp import client_identifier, daemon_socket, find_dhcp
 from cnm_bridge.core.lists.guard import is_guarded
@@ -126,11 +127,8 @@ class Explanation:
             return "its address from the DHCP server of the LAN"
         ranges = find_ranges(self.plan.configuration)
         if not ranges:
-            return (
-                f"the addresses that {main.ipam_type} gives"
-                if main.ipam_type
-                else "no address: the list has no IPAM plugin"
-            )
+            giver = main.ipam_type or (None if main.type in DELEGATES else main.type)
+            return f"the addresses that {giver} gives" if giver else "no address: the list has no IPAM plugin"
         words = " and ".join(
             f"an address of {one.subnet}" + ("" if one.is_whole else f", from {one.first} to {one.last}")
             for one in ranges

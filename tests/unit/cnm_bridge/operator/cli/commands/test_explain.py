@@ -95,6 +95,22 @@ def test_the_explanation_in_plain_words(tmp_path: Path, plugins: FakePlugins) ->
     assert " gets 10.1.0.9, or does not start.\n" in explain(tmp_path, "-o", "cni.ips=10.1.0.9", "blue").stdout
 
 
+@pytest.mark.parametrize(
+    ("main", "words"),
+    [
+        ({"type": "bridge"}, "no address: the list has no IPAM plugin"),
+        ({"type": "bridge", "ipam": {"type": "acme"}}, "the addresses that acme gives"),
+        ({"type": "own"}, "the addresses that own gives"),
+    ],
+)
+def test_who_gives_the_addresses(tmp_path: Path, plugins: FakePlugins, main: JsonObject, words: str) -> None:
+    """A plugin that is not known to leave it to an IPAM plugin may do it itself."""
+    plugins.install("acme")
+    plugins.install("own")
+    (tmp_path / "conf" / "red.conflist").write_text(json.dumps({**LIST, "name": "red", "plugins": [main]}))
+    assert explain(tmp_path, "red").stdout.startswith(f"A container on red gets {words}.\n")
+
+
 def test_the_explanation_as_text(tmp_path: Path, plugins: FakePlugins) -> None:
     """With --plugins all that --json has is printed as text."""
     given = ("-o", "cni.ifname-prefix=lan", "--mac-address=02:11:22:33:44:55")
