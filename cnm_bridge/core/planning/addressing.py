@@ -9,7 +9,7 @@ There are several ways, none of which all plugins support (CNI CONVENTIONS; meas
 | a plugin with the capability `ips`    | `runtimeConfig.ips`                                             |
 | the IPAM plugin host-local, static, … | `args.cni.ips`: they read it                                    |
 | no IPAM plugin, or dhcp               | a `static` IPAM part that takes its place                       |
-| whereabouts                           | nowhere, and are refused: it would not reserve them             |
+| whereabouts, or Weave's own           | nowhere, and are refused: it would not reserve them             |
 | any other IPAM plugin                 | `args.cni.ips` and `CNI_ARGS IP=`: the plugin reads either      |
 
 Addresses that this driver has reserved before, as Docker's IPAM driver, always go to a `static` IPAM part: another
@@ -35,9 +35,9 @@ from cnm_bridge.core.options.quantities import WantedAddress
 
 _READ_ARGS: Final = RANGED | {"static"}
 _REPLACED_BY_STATIC: Final = frozenset({None, "dhcp"})
-_RESERVES_NONE: Final = frozenset({"whereabouts"})
-"""IPAM plugins that reserve no requested address: whereabouts 0.5.4 refuses `IP=ADDRESS`, also at DEL, and assigns
-`IP=ADDRESS/LENGTH` without reserving it."""
+_RESERVES_NONE: Final = frozenset({"weave-ipam", "weave-net", "whereabouts"})
+"""Plugins that reserve no requested address: whereabouts 0.5.4 refuses `IP=ADDRESS`, also at DEL, and assigns
+`IP=ADDRESS/LENGTH` without reserving it; Weave 2.8.1, whose `weave-net` needs no IPAM plugin, reads no address."""
 _DEFAULT_ROUTES: Final = {4: "0.0.0.0/0", 6: "::/0"}
 _USUAL_PREFIXES: Final = {4: 24, 6: 64}
 
@@ -82,10 +82,11 @@ def plan_addresses(
     texts: list[JsonValue] = [str(address) for address in requested]
     index = next((i for i, plugin in enumerate(network.plugins) if plugin.ipam_type), 0)
     ipam_type = None if is_reserved else network.plugins[index].ipam_type
-    if ipam_type in _RESERVES_NONE:
+    giver = ipam_type or network.plugins[index].type
+    if not is_reserved and giver in _RESERVES_NONE:
         raise Refused(
-            f"CNI configuration {network.name} cannot give a container a requested address ({requested[0]}): its IPAM "
-            f"plugin {ipam_type} would not reserve it, and may give it to another one; leave out cni.ips and --ip, and "
+            f"CNI configuration {network.name} cannot give a container a requested address ({requested[0]}): its "
+            f"plugin {giver} would not reserve it, and may give it to another one; leave out cni.ips and --ip, and "
             f"make the network with {NULL_IPAM}"
         )
     if ipam_type in _REPLACED_BY_STATIC or ipam_type == "static":

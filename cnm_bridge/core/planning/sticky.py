@@ -6,6 +6,7 @@ Nothing is reserved between two containers (docs/decisions/stickiness-is-a-memor
 address by now, the IPAM plugin refuses it, and the next attempt asks for none.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -18,14 +19,17 @@ from cnm_bridge.core.options.cni_options import STICKY
 
 _ADDRESSES: Final = "ips"
 _MAC: Final = "mac"
-_TAKE_NO_REQUEST: Final = {
+_TAKE_NO_REQUEST: Final[Mapping[str | None, str]] = {
     None: "it has no IPAM plugin; give cni.ips and --mac-address",
     "dhcp": "only its DHCP server can give the same address again; give "
     + endpoint_option("cni.dhcp.client-id", "KEY"),
     "static": "IPAM plugin static gives all containers the same addresses; give cni.ips and --mac-address",
-    "whereabouts": "IPAM plugin whereabouts does not reserve an address that is asked for; leave it out",
+    **{
+        name: f"plugin {name} does not reserve an address that is asked for; leave it out"
+        for name in ("weave-ipam", "weave-net", "whereabouts")
+    },
 }
-"""IPAM plugin → why it cannot be asked for an address, and what to do."""
+"""The plugin that gives the addresses → why it cannot be asked for one, and what to do."""
 
 
 def refuse_sticky(network: NetworkConfigurationList, *, has_pool: bool) -> None:
@@ -40,7 +44,8 @@ def refuse_sticky(network: NetworkConfigurationList, *, has_pool: bool) -> None:
             f"network with {NULL_IPAM}"
         )
     ipam_type = next((plugin.ipam_type for plugin in network.plugins if plugin.ipam_type), None)
-    reason = _TAKE_NO_REQUEST.get(ipam_type)
+    main = network.plugins[0].type
+    reason = _TAKE_NO_REQUEST.get(ipam_type or (main if main in _TAKE_NO_REQUEST else None))
     if reason is not None:
         raise Refused(f"{STICKY} is not possible for CNI configuration {network.name}: {reason}")
 

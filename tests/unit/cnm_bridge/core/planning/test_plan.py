@@ -489,10 +489,17 @@ def test_requested_addresses(plugin: JsonObject) -> None:
     assert requested_addresses(network, (), {}) == set()
 
 
-def test_an_ipam_plugin_that_reserves_no_requested_address() -> None:
+@pytest.mark.parametrize(
+    ("main", "name"),
+    [
+        ({"type": "bridge", "ipam": {"type": "whereabouts", "range": "10.1.0.0/24"}}, "whereabouts"),
+        ({"type": "weave-net", "ipam": {"type": "weave-ipam"}}, "weave-ipam"),
+        ({"type": "weave-net"}, "weave-net"),
+    ],
+)
+def test_a_plugin_that_reserves_no_requested_address(main: JsonObject, name: str) -> None:
     """A request is refused before the plugin runs: it would fail at ADD and at DEL, or give the address away again."""
-    main: JsonObject = {"type": "bridge", "ipam": {"type": "whereabouts", "range": "10.1.0.0/24"}}
     network = list_of(main, version="0.4.0")
-    with pytest.raises(Refused, match=r"its IPAM plugin whereabouts would not reserve it.* leave out cni[.]ips"):
+    with pytest.raises(Refused, match=rf"its plugin {name} would not reserve it.* leave out cni[.]ips"):
         plan_addresses(network, WANTED, (), internal=False)
     assert plan_addresses(network, (), (), internal=False).configuration == network

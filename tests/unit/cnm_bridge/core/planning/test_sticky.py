@@ -105,9 +105,18 @@ def test_the_first_container_asks_for_nothing() -> None:
     assert made.sticky == StickyRecord(key="web")
 
 
-@pytest.mark.parametrize("ipam", [None, "dhcp", "static", "whereabouts"])
-def test_plugins_that_take_no_request(ipam: str | None) -> None:
+@pytest.mark.parametrize(
+    ("plugin", "reason"),
+    [
+        ({"type": "bridge"}, "it has no IPAM plugin"),
+        ({"type": "bridge", "ipam": {"type": "dhcp"}}, "only its DHCP server"),
+        ({"type": "bridge", "ipam": {"type": "static"}}, "IPAM plugin static gives"),
+        ({"type": "bridge", "ipam": {"type": "whereabouts"}}, "plugin whereabouts does not reserve"),
+        ({"type": "weave-net"}, "plugin weave-net does not reserve"),
+        ({"type": "weave-net", "ipam": {"type": "weave-ipam"}}, "plugin weave-ipam does not reserve"),
+    ],
+)
+def test_plugins_that_take_no_request(plugin: JsonObject, reason: str) -> None:
     """They are refused at the first container already."""
-    plugin: JsonObject = {"type": "bridge", **({"ipam": {"type": ipam}} if ipam else {})}
-    with pytest.raises(Refused, match=r"cni\.sticky is not possible for CNI configuration blue"):
+    with pytest.raises(Refused, match=rf"cni\.sticky is not possible for CNI configuration blue: {reason}"):
         plan(plugin, memory=None)
