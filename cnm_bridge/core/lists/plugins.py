@@ -157,6 +157,7 @@ def _find_text(document: JsonObject, key: str) -> str | None:
 _UNSUITABLE: Final[Mapping[str, str]] = {
     "dhcp": "its daemon loses a link that is moved, and the lease expires; mode sandbox, from Engine 28 on, moves none",
     "vrf": "a VRF cannot be moved into the container",
+    "weave-net": "it adds packet filter rules in the container, which cannot be moved into it",
 }
 
 _KNOWN: Final = frozenset(

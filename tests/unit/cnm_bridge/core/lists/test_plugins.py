@@ -99,7 +99,12 @@ def test_the_link_that_containers_are_behind(plugins: list[JsonObject], link: st
 
 
 @pytest.mark.parametrize(
-    ("plugin", "name"), [({"type": "macvlan", "ipam": {"type": "dhcp"}}, "dhcp"), ({"type": "vrf"}, "vrf")]
+    ("plugin", "name"),
+    [
+        ({"type": "macvlan", "ipam": {"type": "dhcp"}}, "dhcp"),
+        ({"type": "vrf"}, "vrf"),
+        ({"type": "weave-net"}, "weave-net"),
+    ],
 )
 def test_unsuitable_plugins_are_found(plugin: JsonObject, name: str) -> None:
     """The text names the plugin, also if it is the IPAM plugin of another one."""

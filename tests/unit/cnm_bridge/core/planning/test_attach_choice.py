@@ -88,6 +88,7 @@ def test_auto_moves_whatever_can_be_moved(plugins: list[JsonObject], version: En
         ([*VRF, {"type": "istio-cni"}], None, AttachMode.HYBRID, "of plugin vrf: "),
         ([DHCP], None, AttachMode.DIRECT, f"moves none{TO_EXPLAIN}IPAM plugin dhcp is not known to work without"),
         ([ACME, {"type": "vrf"}], None, AttachMode.DIRECT, f"{TO_EXPLAIN}plugin acme is not known to leave"),
+        ([{"type": "weave-net"}], None, AttachMode.DIRECT, f"{TO_EXPLAIN}plugin weave-net is not known to leave"),
         ([*TWICE, {"type": "vrf"}], None, AttachMode.DIRECT, f"{TO_EXPLAIN}plugin acme has an IPAM plugin as well"),
         # the whole name of the link, which mode move refuses
         ([BRIDGE], NAMED, AttachMode.HYBRID, f"com.docker.network.endpoint.ifname {NEEDS_SANDBOX}"),
