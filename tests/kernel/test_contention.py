@@ -22,8 +22,9 @@ from cnm_bridge.assembly import Daemon, assemble
 from cnm_bridge.core.endpoint import alternative_name, host_link_name
 from cnm_bridge.core.errors import NameTaken
 from cnm_bridge.core.settings import Settings
-from tests.driver_calls import create_endpoint, create_network, delete_endpoint
+from tests.driver_calls import create_endpoint, create_network, create_network_with, delete_endpoint
 from tests.kernel.called_daemon import LIMIT_S, configure, host_local, tearing_down, write_plugin
+from tests.kernel.engine import FakeEngine, closing, network
 from tests.kernel.namespace import Namespace
 from tests.kernel.real_plugins import find_plugins
 from tests.records import endpoint
@@ -32,6 +33,9 @@ ADDRESS = "10.7.0.9"
 FIRST, SECOND, THIRD = (digit + token_hex(32)[1:] for digit in "123")
 """In this order, and unique on this machine: a teardown looks for its link in the namespaces of all processes."""
 PLUGIN_TIMEOUT_S = 20.0
+UNNAMED = "d" * 64
+SLOW_NAME_S = 2.4
+"""Much longer than the DEL of a plugin that starts after half a second."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +82,7 @@ class Host:
 
 
 @asynccontextmanager
-async def one_address(store: Store, tmp_path: Path) -> AsyncIterator[Host]:
+async def one_address(store: Store, tmp_path: Path, engine: FakeEngine | None = None) -> AsyncIterator[Host]:
     """A network with one address, on real plugins, and the first endpoint, which has that address."""
     real = find_plugins("machine").directory
     slow, broken, stuck = (tmp_path / name for name in ("slow", "broken", "stuck"))
@@ -88,9 +92,12 @@ async def one_address(store: Store, tmp_path: Path) -> AsyncIterator[Host]:
     fail = f'[ "$CNI_COMMAND-$CNI_CONTAINERID" = DEL-{FIRST} ] && [ -e {broken} ] && exit 1'
     write_plugin(tmp_path / "bin/pool", f"{wait}\n{real}/ptp || exit $?\n{fail}\nexit 0")
     plugin: JsonObject = {"type": "pool", "ipam": host_local("10.7.0.0/24", first=ADDRESS)}
-    daemon = assemble(configure(tmp_path, "pool", plugin, plugin_timeout_s=PLUGIN_TIMEOUT_S), store)
+    settings = configure(tmp_path, "pool", plugin, plugin_timeout_s=PLUGIN_TIMEOUT_S, binding_timeout_s=LIMIT_S)
+    if engine is not None:
+        settings = replace(settings, docker_host=engine.host)
+    daemon = assemble(settings, store)
     host = Host(daemon=daemon, store=store, slow=slow, broken=broken, stuck=stuck)
-    async with tearing_down(daemon):
+    async with closing(daemon), tearing_down(daemon):
         await create_network(daemon, "pool")
         try:
             assert await host.create(FIRST) == f"{ADDRESS}/32"
@@ -150,6 +157,28 @@ async def test_a_refusal_while_another_network_hangs(
             await pool.create(SECOND)
         assert THIRD in pool.daemon.teardowns.leaving
         assert pool.daemon.teardowns.all[EndpointId(THIRD)].attempts == 0
+
+
+async def test_a_slow_name_leaves_the_time_of_other_waits(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine names the network after as long as a call waits for all else; then a teardown is still waited for."""
+    monkeypatch.setattr("cnm_bridge.driver.endpoints.attempts.WAIT_LIMIT_S", SLOW_NAME_S)
+    engine = FakeEngine(tmp_path / "engine")
+
+    async def name_late(pool: Host) -> None:
+        pool.slow.touch()
+        await asyncio.sleep(SLOW_NAME_S)
+        engine.networks[UNNAMED] = {**network(UNNAMED), "Name": "pool", "Options": {}}
+        await pool.daemon.networks.lists.name_resolver.wait(NetworkId(UNNAMED))
+        await pool.delete(FIRST)
+
+    async with engine.running(), one_address(store, tmp_path, engine) as pool, asyncio.TaskGroup() as tasks:
+        await create_network_with(pool.daemon, UNNAMED, {})
+        names = tasks.create_task(pool.daemon.networks.lists.name_resolver.run())
+        tasks.create_task(name_late(pool))
+        assert await create_endpoint(pool.daemon, SECOND, network_id=UNNAMED) == f"{ADDRESS}/32"
+        names.cancel()
 
 
 @pytest.mark.usefixtures("few_processes")
