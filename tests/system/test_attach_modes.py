@@ -242,8 +242,10 @@ def test_a_lost_state_with_another_name_of_the_link(private_scene: Scene, mode: 
     assert names(container) == {"lan0"}
     lab.stop_daemon(signal.SIGKILL)
     lab.run("sh", "-c", "rm -r /var/lib/cni-bridge/*")
-    lab.start_daemon()
-    lab.docker("rm", "-f", container.name)
+    lab.start_daemon("--reconcile-interval", "1")
+    other = scene.run(network)  # a call about the network, without which the engine is not known to be ours
+    wait_logged(lab, "endpoint.rebuilt")
+    lab.docker("rm", "-f", container.name, other.name)
     assert lab.wait_clean(before) == ""
 
 
