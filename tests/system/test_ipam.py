@@ -386,7 +386,7 @@ def wait_for_next_second() -> None:
 
 @pytest.mark.long
 def test_a_boot_without_the_daemon(private_scene: Scene) -> None:
-    """Docker could not release the address of its previous run; a container with a given one gets it again."""
+    """Docker could not release the address of its previous run; after comparisons its container gets it again."""
     lab, subnet = private_scene.lab, private_scene.subnet()
     name = write_section(private_scene, section(subnet))
     made = network(private_scene, name, "--subnet", subnet.ipv4)
@@ -396,9 +396,10 @@ def test_a_boot_without_the_daemon(private_scene: Scene) -> None:
     lab.stop_daemon(signal.SIGKILL)
     lab.stop_dockerd(signal.SIGKILL)
     lab.start_dockerd(timeout_s=180)
-    lab.start_daemon()
+    lab.start_daemon("--reconcile-interval", "1", "--plugin-timeout", "2")
     assert reservations(lab, name) == [address]
-    lab.docker("start", container.name)
+    start = ("docker", "start", container.name)
+    wait_until(lambda: lab.run(*start, check=False).returncode == 0, "the address to be free", 60, poll_s=1.0)
     assert address_of(container) == f"{address}/24"
     assert reservations(lab, name) == [address]
     assert "in use" in private_scene.run_refusal(made, "--ip", address)
