@@ -33,6 +33,8 @@ MANY: Final = 20
 """In a row: every container but the first runs during the teardown of the previous one."""
 PAUSE_S: Final = 0.3
 """After each measurement: the kernel removes a namespace with its links after the container's end."""
+SCRAPE_S: Final = 1.1
+"""The daemon answers with the same metrics for a second."""
 RUN: Final = ("docker", "run", "--rm", "--network")
 COMMAND: Final = ("busybox", "true")
 # Each `wait` returns the status of its process: a failure ends the script.
@@ -259,6 +261,7 @@ def _wait_torn_down(lab: Lab, start: int, count: int) -> float:
 
 def _read_spent(lab: Lab) -> Spent:
     """Read the times since the daemon's start."""
+    time.sleep(SCRAPE_S)
     metrics = lab.run("curl", "--silent", "--fail", "--unix-socket", ADMIN_SOCKET, "http://localhost/metrics").stdout
     took_ms: defaultdict[str, float] = defaultdict(float)
     for family in text_string_to_metric_families(metrics):
