@@ -295,7 +295,8 @@ def test_neighbors_cannot_be_poisoned(prisoner: Container, neighbor: Container) 
             except TimeoutError:
                 break
         sent = bytes.fromhex(prisoner.mac.replace(":", ""))
-        assert [one.hex() for one in received if one[6:12] == sent] == []
+        reports = bytes.fromhex("333300000016")  # where its own kernel reports its groups, for a second after its start
+        assert [one.hex() for one in received if one[6:12] == sent and one[:6] != reports] == []
         honest = struct.pack(">HHBBH", 1, 0x0800, 6, 4, 2) + sent + prisoner.four.packed + victim
         prisoner.send(frame(honest, prisoner.mac, neighbor.mac, kind=0x0806))
         claim = neighbor_advertisement(prisoner.six, neighbor.six, prisoner.six, prisoner.mac)
