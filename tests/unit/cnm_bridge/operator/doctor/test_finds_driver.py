@@ -5,9 +5,11 @@
 from pathlib import Path
 
 import pytest
+from aiohttp import web
 
+from cni_bridge_spec import JsonValue
 from cnm_bridge.operator.doctor.gather import finds_driver
-from tests.answering_engine import answering
+from tests.answering_engine import Handler, answering
 
 
 @pytest.mark.parametrize(
@@ -25,6 +27,13 @@ async def test_a_refusal(tmp_path: Path, message: str, *, is_found: bool) -> Non
 
 async def test_a_network_that_is_made_all_the_same(tmp_path: Path) -> None:
     """It is removed."""
-    removed = {"networks/cni-bridge-doctor": None}
-    async with answering(tmp_path / "s", {"networks/create": {"Id": "n1"}, **removed}) as engine:
+    requests: list[str] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        requests.append(request.method)
+        return web.Response(status=204)
+
+    answers: dict[str, JsonValue | Handler] = {"networks/create": {"Id": "n1"}, "networks/cni-bridge-doctor": answer}
+    async with answering(tmp_path / "s", answers) as engine:
         assert await finds_driver(engine, "cni:latest")
+    assert requests == ["DELETE"]
