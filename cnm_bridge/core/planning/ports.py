@@ -58,7 +58,7 @@ def plugins_without_delete(record: EndpointRecord) -> frozenset[int]:
 
 
 def makes_nothing_without_ports(publishers: NetworkConfigurationList) -> bool:
-    """Return whether all plugins of a list of publishers are such."""
+    """Return whether all publishers are `portmap`: without ports none of them has made anything."""
     return all(plugin.type == "portmap" for plugin in publishers.plugins)
 
 
