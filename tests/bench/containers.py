@@ -12,17 +12,20 @@ shows in the tables with several containers.
 
 import argparse
 import json
+import os
 import sys
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
 from prometheus_client.parser import text_string_to_metric_families
 
 from cni_bridge_spec import JsonObject, JsonValue
 from cnm_bridge.core.settings import AttachOption
+from tests.bench import bare_driver
 from tests.bench.statistics import Series, render_table
 from tests.lab import ADMIN_SOCKET, Engine, Lab, find_engine, find_plugins, known_engines, wait_until
 
@@ -33,6 +36,7 @@ MANY: Final = 20
 """In a row: every container but the first runs during the teardown of the previous one."""
 PAUSE_S: Final = 0.3
 """After each measurement: the kernel removes a namespace with its links after the container's end."""
+TICK_MS: Final = 1000 / os.sysconf("SC_CLK_TCK")
 SCRAPE_S: Final = 1.1
 """The daemon answers with the same metrics for a second."""
 RUN: Final = ("docker", "run", "--rm", "--network")
@@ -63,7 +67,13 @@ OURS: Final = {
     "ours: bridge, masquerade, guarded": ("ours-guarded",),
     "ours: bridge, masquerade, portmap, published port": ("ours-portmap", "--publish", "80"),
 }
-NETWORKS: Final = {**BUILT_IN, **OURS}
+BARE: Final = {
+    name.replace("ours", "bare"): (network[0].replace("ours", "bare"), *network[1:])
+    for name, network in OURS.items()
+    if "guarded" not in name
+}
+"""The same lists by a driver that does nothing else (`tests/bench/bare_driver.py`): the floor for ours."""
+NETWORKS: Final = {**BUILT_IN, **OURS, **BARE}
 """The name of each measurement, and its Docker network with further options of `docker run`."""
 PLUGINS: Final[dict[str, list[JsonObject]]] = {
     "ours": [],
@@ -158,9 +168,17 @@ def _make_networks(lab: Lab, attach: AttachOption) -> None:
             f"cni.network={name}",
             name,
         )
+    socket = "/run/docker/plugins/bare.sock"
+    mechanism = "move" if attach in {AttachOption.AUTO, AttachOption.MOVE} else "sandbox"
+    lab.spawn(sys.executable, "-m", "tests.bench.bare_driver", socket, mechanism)
+    wait_until(lab.path(socket).exists, "the socket of the bare driver", 30)
+    for name, *_ in BARE.values():
+        of_ours = f"cni.network={name.replace('bare', 'ours')}"
+        lab.docker("network", "create", "-d", "bare", "--ipam-driver", "null", "-o", of_ours, name)
     for network in NETWORKS.values():
         lab.run(*RUN, *network, *COMMAND)
     _wait_torn_down(lab, 0, len(OURS))
+    _wait_bare(lab)
 
 
 def _measure_one(lab: Lab, engine: Engine, rounds: int) -> None:
@@ -179,6 +197,7 @@ def _measure_one(lab: Lab, engine: Engine, rounds: int) -> None:
                 spending[name].adds.add(spent.add)
                 spending[name].deletes.add(spent.delete)
                 spending[name].calls.add(spent.calls)
+            _wait_bare(lab)
             time.sleep(PAUSE_S)
     over = _over_none(series)
     rows = dict(series)
@@ -198,21 +217,29 @@ def _measure_one(lab: Lab, engine: Engine, rounds: int) -> None:
 
 
 def _measure_several(lab: Lab, title: str, script: str, count: int, rounds: int) -> None:
-    """Measure how long several containers take."""
+    """Measure the time of several containers, and the processor time of each: the machine's and the daemon's."""
     series = {name: Series() for name in NETWORKS}
     afterwards = {name: Series() for name in OURS}
+    processors = {name: Series() for name in NETWORKS}
+    daemons = {name: Series() for name in OURS}
     for number in range(rounds):
         for name in _rotated(number):
             log_length = _log_length(lab)
+            machine_ms, daemon_ms = _machine_ms(), _daemon_ms(lab)
             series[name].add(_time_ms(lab, "sh", "-c", script, "several", str(count), *NETWORKS[name]))
             if name in OURS:
                 afterwards[name].add(_wait_torn_down(lab, log_length, count))
+                daemons[name].add((_daemon_ms(lab) - daemon_ms) / count)
+            _wait_bare(lab)
             time.sleep(PAUSE_S)
+            processors[name].add((_machine_ms() - machine_ms) / count)
     over = _over_none(series)
     rows = {
         **series,
         **{f"over none: {name}": value for name, value in over.items()},
         **{f"afterwards, until all is torn down: {name}": value for name, value in afterwards.items()},
+        **{f"processor time of each over none: {name}": value for name, value in _over_none(processors).items()},
+        **{f"  of it the daemon's: {name}": value for name, value in daemons.items()},
     }
     print(render_table(f"{title} ({rounds} rounds)", rows))
     _print_ratios(over)
@@ -223,8 +250,8 @@ def _over_none(series: Mapping[str, Series]) -> dict[str, Series]:
 
 
 def _print_ratios(over: Mapping[str, Series]) -> None:
-    for name in OURS:
-        builtin = USER_BRIDGE_WITH_PORT if "--publish" in OURS[name] else USER_BRIDGE
+    for name in (*OURS, *BARE):
+        builtin = USER_BRIDGE_WITH_PORT if "--publish" in NETWORKS[name] else USER_BRIDGE
         cost = over[builtin].median_ms
         if cost <= 0:  # with few rounds on a busy machine
             print(f"a {builtin} took no longer than none: too few rounds to compare {name} with it", flush=True)
@@ -257,6 +284,26 @@ def _wait_torn_down(lab: Lab, start: int, count: int) -> float:
     started = time.perf_counter()
     wait_until(lambda: _events(lab, start).count("endpoint.torn_down") == count, "the end of the endpoints", 30)
     return (time.perf_counter() - started) * 1000
+
+
+def _wait_bare(lab: Lab) -> None:
+    """Wait until the bare driver has no endpoint."""
+    wait_until(lambda: not any(lab.path(bare_driver.PATH).iterdir()), "the end of the bare driver's endpoints", 30)
+
+
+def _machine_ms() -> float:
+    """Return the processor time that all processes of the machine, which should be idle, have had."""
+    user, nice, system, _, _, interrupts, soft_interrupts, *_ = map(
+        int, Path("/proc/stat").read_text().partition("\n")[0].split()[1:]
+    )
+    return (user + nice + system + interrupts + soft_interrupts) * TICK_MS
+
+
+def _daemon_ms(lab: Lab) -> float:
+    """Return the processor time that the daemon has had, without its plugins."""
+    assert lab.daemon is not None
+    after_name = Path(f"/proc/{lab.daemon.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(after_name[11]) + int(after_name[12])) * TICK_MS  # utime and stime, proc(5)
 
 
 def _read_spent(lab: Lab) -> Spent:
