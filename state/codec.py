@@ -43,7 +43,7 @@ SCHEMA_KEY: Final = "meta/schema"
 SCHEMA_VERSION: Final = 1
 """A state with another one is refused. The release that changes a document raises it, and converts earlier ones."""
 
-KINDS: Final[Mapping[str, type]] = {
+_KINDS: Final[Mapping[str, type]] = {
     "network": NetworkRecord,
     "endpoint": EndpointRecord,
     "pool": AddressPoolRecord,
@@ -67,8 +67,11 @@ def parse_value(kind: type[R], key: str, value: bytes) -> R:
     Raises:
         RecordDamaged: The value is not a record of this kind, or it is that of another key.
     """
+    text = value[_DIGITS + 1 :]
+    if value[: _DIGITS + 1] != _checksum(text):
+        raise RecordDamaged(key, "its checksum is wrong")
     try:
-        document = as_object(parse_json(text_of(key, value)), "the record")
+        document = as_object(parse_json(text), "the record")
     except JsonError as exc:
         raise RecordDamaged(key, exc) from exc
     return _parse(kind, key, document)
@@ -89,20 +92,8 @@ def value_of(key: str, document: JsonValue) -> bytes:
         valid = load_validator(f"state/{kind}")(document)
     except JsonError as exc:
         raise RecordDamaged(key, exc) from exc
-    _parse(KINDS[kind], key, valid)
+    _parse(_KINDS[kind], key, valid)
     return join_checksum(render_json(valid))
-
-
-def text_of(key: str, value: bytes) -> bytes:
-    """Return the document of a stored value as JSON.
-
-    Raises:
-        RecordDamaged: The value is not as it was written.
-    """
-    text = value[_DIGITS + 1 :]
-    if value[: _DIGITS + 1] != _checksum(text):
-        raise RecordDamaged(key, "its checksum is wrong")
-    return text
 
 
 def join_checksum(text: bytes) -> bytes:
@@ -135,21 +126,19 @@ _GROUPS: Final = {
 """Kind of a record, as in its key → where the export has the records of that kind."""
 
 
-def render_export(entries: Iterable[tuple[str, bytes]]) -> Iterator[bytes]:
-    """Yield the export of a store's keys and values as JSON, record by record, as they are stored."""
-    groups: dict[str, list[tuple[str, bytes]]] = {kind: [] for kind in _GROUPS}
-    meta: dict[str, JsonValue] = {}
-    for key, value in entries:
-        kind, _, _ = key.partition("/")
-        if kind in groups:
-            groups[kind].append((key, value))
-        elif key != SCHEMA_KEY:
-            meta[key] = value.decode("utf-8", "replace")
-    yield render_json({"schema": SCHEMA_VERSION, "meta": meta})[:-1]
-    for kind, records in groups.items():
-        yield f',"{_GROUPS[kind]}":['.encode()
-        for number, (key, value) in enumerate(records):
-            yield (b"," if number else b"") + text_of(key, value)
+def render_export(meta: Mapping[str, str], records: Mapping[str, Iterable[object]]) -> Iterator[bytes]:
+    """Yield the export as JSON, record by record.
+
+    Args:
+        meta: The values that are not records, by key.
+        records: The records by what their keys begin with.
+    """
+    others = {key: value for key, value in meta.items() if key != SCHEMA_KEY}
+    yield render_json({"schema": SCHEMA_VERSION, "meta": others})[:-1]
+    for kind, group in _GROUPS.items():
+        yield f',"{group}":['.encode()
+        for number, record in enumerate(records[kind]):
+            yield (b"," if number else b"") + render_json(render(record))
         yield b"]"
     yield b"}"
 

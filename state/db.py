@@ -2,15 +2,15 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """LevelDB: keys and values as bytes. The only user of plyvel.
 
-One process owns a state directory: it locks the file `lock`, which contains its process ID. The content is small and is
-kept in memory, so reads never wait, and even with a full or broken disk we know what has to be cleaned up. Writes are
-synced to disk, which may take long, and run on the database's worker thread. Those that come meanwhile share the next
-sync, so that a slow disk delays many writes no longer than one or two.
+One process owns a state directory: it locks the file `lock`, which contains its process ID. The store reads everything
+when it opens the database, and never again. Writes are synced to disk, which may take long, and run on the database's
+worker thread. Those that come meanwhile share the next sync, so that a slow disk delays many writes no longer than one
+or two.
 
 A failed write, for example on a full disk, may leave half a record at the end of LevelDB's log. Records that are
 written after it would be lost at the next open, although they were acknowledged. So after a failure the files are
 closed and opened again before the next write, which truncates the log to its intact part. The failed write may also be
-complete but not synced; then the next write reverts it.
+complete but not synced; so the next write also stores what its keys had before.
 
 Damaged files are repaired by LevelDB, in a copy. LevelDB does not report what a repair has lost, so each write also
 stores the number of keys. A repaired value may be wrong: the store checks the checksum of each.
@@ -18,12 +18,12 @@ stores the number of keys. A repaired value may be wrong: the store checks the c
 
 import asyncio
 import shutil
-import threading
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from dataclasses import replace as with_changes
+from functools import partial
 from pathlib import Path
 from typing import Final, Self
 
@@ -35,7 +35,7 @@ from cni_bridge_state.errors import RecordDamaged, StateUnusable
 _FILES: Final = "leveldb"
 _FIRST_MANIFEST: Final = "MANIFEST-000001"
 _BUFFER_BYTES: Final = 1 << 20
-"""LevelDB's buffers in memory. The defaults add up to 16 MB, and each value is read only once."""
+"""LevelDB's buffers in memory. The defaults add up to 16 MB, and most values are read only once."""
 
 _BATCH: Final = 64
 """Number of writes that share a sync: the event loop ends all of them in one turn."""
@@ -43,7 +43,7 @@ _BATCH: Final = 64
 _COUNT: Final = "meta/count"
 """The key of the number of all other keys."""
 
-Check = Callable[[Mapping[str, bytes]], None]
+Check = Callable[[Callable[[str], bytes | None]], None]
 
 
 class Database:
@@ -62,10 +62,9 @@ class Database:
         self.findings = files.findings
         self._lock_fd = lock_fd
         self._db = files.db
-        self._values = files.values
+        self._count = files.found
         self._is_sound = True
-        self._unsure: set[str] = set()  # keys of failed writes: they may be on disk nevertheless
-        self._memory = threading.Lock()  # makes a batch visible atomically
+        self._unsure: Mapping[str, bytes | None] = {}  # what the keys of failed writes had; they may be on disk
         self._queue: deque[_Write] = deque()
         self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="leveldb")
 
@@ -77,7 +76,8 @@ class Database:
 
         Args:
             directory: The state directory.
-            check: Called with the repaired content before it replaces the damaged files; if it raises, nothing changes.
+            check: Called with what returns the values of the repaired copy, before that replaces the damaged files; if
+                it raises, nothing changes.
 
         Raises:
             StateLocked: Another process uses the directory.
@@ -101,14 +101,13 @@ class Database:
         unlock(self._lock_fd)
 
     def get(self, key: str) -> bytes | None:
-        """Return the value under `key`, None if there is none."""
-        return self._values.get(key)
+        """Return the value under `key`, None if there is none; not while there may be a write."""
+        return _get(self._db, key)
 
-    def scan(self, prefix: str) -> tuple[tuple[str, bytes], ...]:
-        """Return the keys that begin with `prefix`, in their order, with their values."""
-        with self._memory:
-            entries = [(key, value) for key, value in self._values.items() if key.startswith(prefix)]
-        return tuple(sorted(entries))
+    def scan(self, prefix: str) -> Iterator[tuple[str, bytes]]:
+        """Yield the keys that begin with `prefix`, in their order, with their values; not while there may be a write."""
+        with self._db.iterator(prefix=prefix.encode(), fill_cache=False) as entries:
+            yield from ((_text_of(key), value) for key, value in entries if key != _bytes_of(_COUNT))
 
     def set_aside(self, damaged: Sequence[RecordDamaged]) -> tuple[Damage, ...]:
         """Remove damaged records, after copying the files that have them; return a finding for each.
@@ -195,26 +194,21 @@ class Database:
 
     def write_now(self, changes: Mapping[str, bytes | None], *, sync: bool = True) -> None:
         """Like `write`, but in the calling thread."""
-        undone = {key: self._values.get(key) for key in self._unsure}
+        before = self._unsure
         try:
             if not self._is_sound:
                 self._db.close()
                 self._db = _open(self.path / _FILES)
                 self._is_sound = True
-            added = sum((value is not None) - (key in self._values) for key, value in changes.items())
-            everything = {**undone, **changes, _COUNT: b"%d" % (len(self._values) + added)}
-            _put(self._db, everything, sync=sync)
+            before = {**{key: _get(self._db, key) for key in changes}, **self._unsure}
+            added = sum((value is not None) - (before[key] is not None) for key, value in changes.items())
+            _put(self._db, {**self._unsure, **changes, _COUNT: b"%d" % (self._count + added)}, sync=sync)
         except plyvel.Error as exc:
             self._is_sound = False
-            self._unsure.update(changes)
+            self._unsure = before
             raise StateUnusable(self.path, "write", _text(exc)) from exc
-        self._unsure.clear()
-        with self._memory:
-            for key, value in changes.items():
-                if value is None:
-                    self._values.pop(key, None)
-                else:
-                    self._values[key] = value
+        self._unsure = {}
+        self._count += added
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,10 +228,17 @@ class _Write:
 
 @dataclass(frozen=True, slots=True)
 class _Files:
-    """An open LevelDB, its content without the count, the count, and the damage that was found."""
+    """An open LevelDB.
+
+    Attributes:
+        db: The database.
+        found: How many keys it has, without that of the count.
+        count: How many it had after the last write.
+        findings: The damage that was found.
+    """
 
     db: "plyvel.DB"
-    values: dict[str, bytes]
+    found: int
     count: int
     findings: tuple[Damage, ...] = ()
 
@@ -247,12 +248,12 @@ def _open_or_repair(directory: Path, check: Check) -> _Files:
     fault = _find_fault(files) if files.is_dir() else None
     if fault is None:
         try:
-            return _open_and_load(files)
+            return _open_and_count(files)
         except plyvel.Error as exc:  # on a full or unreadable disk, the copy fails as well, and nothing changes
             fault = _text(exc)
     copy = replace(directory, _FILES, lambda new: _write_repaired(files, new, check))
-    opened = _open_and_load(files)
-    finding = Damage(what=f"database damaged: {fault}", lost=max(opened.count - len(opened.values), 0), copy=copy)
+    opened = _open_and_count(files)
+    finding = Damage(what=f"database damaged: {fault}", lost=max(opened.count - opened.found, 0), copy=copy)
     return with_changes(opened, findings=(finding,))
 
 
@@ -278,9 +279,11 @@ def _write_repaired(damaged: Path, new: Path, check: Check) -> None:
     """
     shutil.copytree(damaged, new)
     plyvel.repair_db(str(new), paranoid_checks=True)
-    opened = _open_and_load(new)
-    opened.db.close()
-    check(opened.values)
+    opened = _open_and_count(new)
+    try:
+        check(partial(_get, opened.db))
+    finally:
+        opened.db.close()
 
 
 def _open(files: Path) -> "plyvel.DB":
@@ -294,32 +297,46 @@ def _open(files: Path) -> "plyvel.DB":
     )
 
 
-def _open_and_load(files: Path) -> _Files:
+def _open_and_count(files: Path) -> _Files:
     db = _open(files)
     try:
         with db.iterator(verify_checksums=True, fill_cache=False) as entries:
-            values = {key.decode("utf-8", "surrogateescape"): value for key, value in entries}
+            found = sum(1 for _ in entries)
+        count = _get(db, _COUNT)
     except BaseException:
         db.close()
         raise
-    count = values.pop(_COUNT, b"")
-    return _Files(db, values, int(count) if count.isdigit() else len(values))
+    found -= count is not None
+    return _Files(db, found, int(count) if count is not None and count.isdigit() else found)
+
+
+def _get(db: "plyvel.DB", key: str) -> bytes | None:
+    value: bytes | None = db.get(_bytes_of(key), fill_cache=False)
+    return value
 
 
 def _put(db: "plyvel.DB", changes: Mapping[str, bytes | None], *, sync: bool = True) -> None:
     # Without transaction=True plyvel writes the batch even when its body raises.
     with db.write_batch(transaction=True, sync=sync) as batch:
         for key, value in changes.items():
-            encoded = key.encode("utf-8", "surrogateescape")  # a repaired key may be anything
             if value is None:
-                batch.delete(encoded)
+                batch.delete(_bytes_of(key))
             else:
-                batch.put(encoded, value)
+                batch.put(_bytes_of(key), value)
+
+
+def _text_of(key: bytes) -> str:
+    """Return a key as text, from which `_bytes_of` makes the same bytes: a repaired key may be anything."""
+    return key.decode("utf-8", "surrogateescape")
+
+
+def _bytes_of(key: str) -> bytes:
+    return key.encode("utf-8", "surrogateescape")
 
 
 def _shown(key: str) -> str:
-    """Return a key as text; bytes that are not UTF-8, which a repair may bring, as escapes."""
-    return key.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    """Return a key to be printed; bytes that are not UTF-8 as escapes."""
+    return _bytes_of(key).decode("utf-8", "backslashreplace")
 
 
 def _text(error: Exception) -> str:

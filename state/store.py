@@ -15,6 +15,7 @@
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, Self
 
@@ -60,7 +61,13 @@ class Store:
         self._by_attachment = self._endpoints.index(lambda record: (record.attachment.id,))
         self._on_removed: list[Callable[[EndpointId], None]] = []
         self._on_phase: list[Callable[[EndpointRecord, bool], None]] = []
-        damaged = (*self._networks.load(), *self._endpoints.load(), *self.ipam.load(), *self.memories.load())
+        self._meta = {key: value.decode("utf-8", "replace") for key, value in db.scan("meta/")}
+        damaged = (
+            *self._networks.load(),
+            *self._endpoints.load(_sharing_configurations()),
+            *self.ipam.load(),
+            *self.memories.load(),
+        )
         self.findings = (*db.findings, *db.set_aside(damaged))
 
     @classmethod
@@ -75,7 +82,7 @@ class Store:
             StateUnusable: Its files cannot be opened.
             RecordDamaged: Its schema version is not a number from 1 on; nothing has been changed.
         """
-        db = Database.open(directory, lambda repaired: _refuse_other_schema(directory, repaired.get(SCHEMA_KEY)))
+        db = Database.open(directory, lambda get: _refuse_other_schema(directory, get(SCHEMA_KEY)))
         try:
             _refuse_other_schema(directory, db.get(SCHEMA_KEY))
             if db.get(SCHEMA_KEY) is None:
@@ -126,29 +133,37 @@ class Store:
 
     def engine_identity(self) -> str | None:
         """Return the ID of the engine that our networks belong to, None if it is not known yet."""
-        value = self._db.get(_ENGINE_KEY)
-        return None if value is None else value.decode("utf-8", "replace")
+        return self._meta.get(_ENGINE_KEY)
 
     async def put_engine_identity(self, identity: str) -> None:
         """Store the ID of the engine that our networks belong to."""
-        await self._db.write({_ENGINE_KEY: identity.encode()})
+        await self._put_meta(_ENGINE_KEY, identity)
 
     def engine_version(self) -> str | None:
         """Return the version that the engine reported last, e.g. `28.5`; None if none has."""
-        value = self._db.get(_VERSION_KEY)
-        return None if value is None else value.decode("utf-8", "replace")
+        return self._meta.get(_VERSION_KEY)
 
     async def put_engine_version(self, version: str) -> None:
         """Store the version that the engine has reported."""
-        await self._db.write({_VERSION_KEY: version.encode()})
+        await self._put_meta(_VERSION_KEY, version)
+
+    async def _put_meta(self, key: str, value: str) -> None:
+        await self._db.write({key: value.encode()}, on_written=lambda: self._meta.update({key: value}))
 
     def export_document(self) -> JsonObject:
         """Return the whole state, as `spec/state/export.json`."""
         return as_object(parse_json(b"".join(self.export_in_parts())), "the export")
 
     def export_in_parts(self) -> Iterator[bytes]:
-        """Yield `export_document` as JSON in small parts; may run in another thread."""
-        return render_export(self._db.scan(""))
+        """Return `export_document` as JSON in small parts, which another thread may render."""
+        records = {
+            "network": self.networks(),
+            "endpoint": self.endpoints(),
+            "pool": self.ipam.pools(),
+            "address": self.ipam.addresses(),
+            "memory": self.memories.all(),
+        }
+        return render_export(self._meta, records)
 
     def networks(self) -> tuple[NetworkRecord, ...]:
         """Return all networks, by ID."""
@@ -274,6 +289,20 @@ class Store:
 
         changes = {**self._endpoints.changes(record), **self.memories.changes(memory)}
         await self._db.write(changes, on_written=keep, sync=sync)
+
+
+def _sharing_configurations() -> Callable[[EndpointRecord], EndpointRecord]:
+    """Return a function that gives records with equal lists the same one: thousands of endpoints have a few."""
+    known: dict[str, JsonObject] = {}
+
+    def share(record: EndpointRecord) -> EndpointRecord:
+        own = record.attachment.configuration
+        shared = known.setdefault(record.attachment.network, own)
+        if shared is own or shared != own:
+            return record
+        return replace(record, attachment=replace(record.attachment, configuration=shared))
+
+    return share
 
 
 def _refuse_other_schema(directory: Path, stored: bytes | None) -> None:

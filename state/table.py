@@ -70,11 +70,11 @@ class Table(Generic[R]):
         self._indexes.append(index)
         return index
 
-    def load(self) -> Iterator[RecordDamaged]:
-        """Parse the records in the database; yield the damaged ones."""
+    def load(self, change: Callable[[R], R] = lambda record: record) -> Iterator[RecordDamaged]:
+        """Parse the records in the database, and keep what `change` makes of them; yield the damaged ones."""
         for key, value in self._db.scan(self._prefix):
             try:
-                self.keep(parse_value(self._kind, key, value))
+                self.keep(change(parse_value(self._kind, key, value)))
             except RecordDamaged as exc:
                 yield exc
 

@@ -102,7 +102,7 @@ def admin_requests(
     """Return the requests of version 1."""
 
     async def get_state(_: Mapping[str, str]) -> bytes:
-        return await asyncio.to_thread(lambda: b"".join(store.export_in_parts()))
+        return await asyncio.to_thread(b"".join, store.export_in_parts())
 
     return (
         Request(path="/v1/status", answer=status.render),

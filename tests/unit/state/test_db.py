@@ -10,9 +10,13 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import plyvel
 import pytest
 
+from cni_bridge_state import StateUnusable
+from cni_bridge_state import db as module
 from cni_bridge_state.db import Database
 
 
@@ -73,7 +77,7 @@ async def test_a_transaction_is_limited(db: Database) -> None:
                 tasks.create_task(db.write({f"k/{number}": b"value"}))
             await asyncio.sleep(0)  # all of them wait
     assert count_transactions(db) == 4
-    assert len(db.scan("k/")) == 200
+    assert len(list(db.scan("k/"))) == 200
 
 
 async def test_the_order_is_kept(db: Database) -> None:
@@ -86,7 +90,7 @@ async def test_the_order_is_kept(db: Database) -> None:
                 tasks.create_task(db.write({name: value}, on_written))
             await asyncio.sleep(0)  # all of them wait
     assert answered == ["ab'1'", "bb'1'", "goneb'1'", "ab'2'", "goneNone", "bNone"]
-    assert db.scan("") == (("a", b"2"),)
+    assert tuple(db.scan("")) == (("a", b"2"),)
 
 
 async def test_a_cancelled_write_is_not_taken_back(db: Database) -> None:
@@ -97,7 +101,7 @@ async def test_a_cancelled_write_is_not_taken_back(db: Database) -> None:
             await asyncio.sleep(0)  # both wait
             first.cancel()
             await asyncio.sleep(0)
-    assert db.scan("") == (("a", b"1"), ("b", b"1"))
+    assert tuple(db.scan("")) == (("a", b"1"), ("b", b"1"))
 
 
 def test_one_write_that_fails_fails_alone(tmp_path: Path) -> None:
@@ -105,16 +109,39 @@ def test_one_write_that_fails_fails_alone(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", LIMITED, tmp_path], capture_output=True, text=True, check=False)
     assert done.stdout.split() == ["-", "-", "StateUnusable", "-", "TypeError", "-", "0", "1", "3", "5"], done.stderr
     db = Database.open(tmp_path, lambda _: None)
-    assert db.scan("") == (("0", b"old"), ("1", b"small"), ("3", b"small"), ("5", b"small"))
+    assert tuple(db.scan("")) == (("0", b"old"), ("1", b"small"), ("3", b"small"), ("5", b"small"))
     assert db.findings == ()
     db.close()
+
+
+def test_a_failed_write_that_is_on_disk_is_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its keys have what they had before, and the number of keys is right; also after two that failed."""
+    db = Database.open(tmp_path, lambda _: None)
+    db.write_now({"changed": b"old", "removed": b"old"})
+    put = module._put
+
+    def fail_late(*args: Any, **kwargs: Any) -> None:
+        put(*args, **kwargs)
+        raise plyvel.IOError(b"cannot sync")
+
+    with monkeypatch.context() as failing:
+        failing.setattr(module, "_put", fail_late)
+        for value in (b"first", b"second"):
+            with pytest.raises(StateUnusable, match="cannot sync"):
+                db.write_now({"changed": value, "removed": None, "added": value})
+    db.write_now({"other": b"new"})
+    db.close()
+    again = Database.open(tmp_path, lambda _: None)
+    assert tuple(again.scan("")) == (("changed", b"old"), ("other", b"new"), ("removed", b"old"))
+    assert again.get("meta/count") == b"3"
+    again.close()
 
 
 def test_a_write_without_a_sync_survives_the_process(tmp_path: Path) -> None:
     """Together with one that is synced, or alone."""
     subprocess.run([sys.executable, "-c", KILLED, tmp_path], check=False)
     db = Database.open(tmp_path, lambda _: None)
-    assert db.scan("") == (("a", b"2"), ("b", b"1"))
+    assert tuple(db.scan("")) == (("a", b"2"), ("b", b"1"))
     db.close()
 
 
