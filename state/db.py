@@ -105,7 +105,7 @@ class Database:
         return _get(self._db, key)
 
     def scan(self, prefix: str) -> Iterator[tuple[str, bytes]]:
-        """Yield the keys that begin with `prefix`, in their order, with their values; not while there may be a write."""
+        """Yield the keys that begin with `prefix`, in order, with their values; not while there may be a write."""
         with self._db.iterator(prefix=prefix.encode(), fill_cache=False) as entries:
             yield from ((_text_of(key), value) for key, value in entries if key != _bytes_of(_COUNT))
 

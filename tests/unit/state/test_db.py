@@ -7,10 +7,9 @@ import struct
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import plyvel
 import pytest
@@ -120,8 +119,8 @@ def test_a_failed_write_that_is_on_disk_is_taken_back(tmp_path: Path, monkeypatc
     db.write_now({"changed": b"old", "removed": b"old"})
     put = module._put
 
-    def fail_late(*args: Any, **kwargs: Any) -> None:
-        put(*args, **kwargs)
+    def fail_late(files: plyvel.DB, changes: Mapping[str, bytes | None], *, sync: bool) -> None:
+        put(files, changes, sync=sync)
         raise plyvel.IOError(b"cannot sync")
 
     with monkeypatch.context() as failing:
