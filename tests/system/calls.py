@@ -41,10 +41,10 @@ def create_network(lab: Lab, configuration: str) -> JsonObject:
     return call(lab, "CreateNetwork", {"NetworkID": NETWORK, "Options": generic, "IPv4Data": data, "IPv6Data": []})
 
 
-def create_endpoint(lab: Lab) -> JsonObject:
+def create_endpoint(lab: Lab, endpoint: JsonObject = BOTH) -> JsonObject:
     """Call CreateEndpoint as Engine 20.10 does."""
     interface = {"Address": "", "AddressIPv6": "", "MacAddress": ""}
-    return call(lab, "CreateEndpoint", {**BOTH, "Interface": interface, "Options": {}})
+    return call(lab, "CreateEndpoint", {**endpoint, "Interface": interface, "Options": {}})
 
 
 def delete_endpoint(lab: Lab, endpoint: JsonObject = BOTH) -> None:

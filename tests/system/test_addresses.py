@@ -219,13 +219,6 @@ def test_dockers_ipam_and_ptp_in_the_sandbox(scene: Scene) -> None:
         assert reaches(container, subnet.gateway)
 
 
-def test_dockers_ipam_and_the_option_for_addresses(scene: Scene) -> None:
-    """`cni.ips` is refused on a network whose addresses Docker chooses; the error names `--ip`."""
-    subnet = scene.subnet()
-    network = scene.docker_network(scene.configure(bridge(subnet)), f"--subnet={subnet.ipv4}")
-    assert "--ip" in scene.run_refusal(f"name={network},driver-opt=cni.ips=10.80.{subnet.number}.50")
-
-
 def test_a_plugin_that_ignores_the_address(scene: Scene) -> None:
     """The error names both addresses, and the attachment is undone."""
     subnet = scene.subnet()
@@ -236,22 +229,6 @@ def test_a_plugin_that_ignores_the_address(scene: Scene) -> None:
     error = scene.run_refusal(f"name={network},driver-opt=cni.ips=10.80.{subnet.number}.6")
     assert f"did not assign 10.80.{subnet.number}.6 but 10.80.{subnet.number}.5/24" in error
     assert scene.lab.wait_clean(before) == ""
-
-
-@pytest.mark.representatives("10.1.0.9,10.1.0.9/24")
-@pytest.mark.parametrize("text", ["10.1.0.300", "", "10.1.0.9,10.1.0.9/24"])
-def test_an_invalid_address(scene: Scene, text: str) -> None:
-    """A network with an invalid value is refused; the error names the option."""
-    name = scene.configure(bridge(scene.subnet()))
-    error = scene.creation_refusal("--ipam-driver=null", "-o", f"cni.network={name}", "-o", f"cni.ips={text}")
-    assert "option cni.ips" in error
-
-
-def test_an_address_without_a_known_prefix(scene: Scene) -> None:
-    """If the list has no subnet, an address without a prefix length is refused."""
-    name = scene.configure(WAYS["no IPAM plugin"](scene.subnet()))
-    error = scene.creation_refusal("--ipam-driver=null", "-o", f"cni.network={name}", "-o", "cni.ips=10.1.0.9")
-    assert "cni.ips=10.1.0.9/24" in error
 
 
 REFUSES_ARGS = """[ -n "$CNI_ARGS" ] && { echo '{"code": 100, "msg": "IP: invalid CIDR address"}'; exit 1; }

@@ -85,16 +85,6 @@ def test_connect_and_disconnect_while_running(scene: Scene) -> None:
     assert_inspect_is_right(container, first)
 
 
-def test_disconnect_from_the_only_network(scene: Scene) -> None:
-    """A container may be without a network for a while, and come back."""
-    network, subnet = scene.bridge_network()
-    container = scene.run(network)
-    scene.lab.docker("network", "disconnect", network, container.name)
-    assert container.links() == ()
-    scene.lab.docker("network", "connect", network, container.name)
-    assert reaches(container, subnet.gateway)
-
-
 @pytest.mark.smoke
 def test_beside_a_builtin_network(scene: Scene, attach: AttachOption) -> None:
     """A CNI network and one of Docker's own share a container, whichever comes first.
@@ -145,14 +135,6 @@ def test_stop_start_restart(scene: Scene) -> None:
     assert_inspect_is_right(container, network)
     reservations = [path for path in scene.lab.state().reservations if subnet.gateway.rpartition(".")[0] in path]
     assert len(reservations) == 1
-
-
-def test_a_container_that_ends_by_itself(scene: Scene) -> None:
-    """`docker run --rm` cleans up after a process that ends at once."""
-    network, _ = scene.bridge_network()
-    before = scene.lab.state()
-    assert "eth0" in scene.lab.docker("run", "--rm", "--net", network, "busybox", "ip", "addr")
-    assert scene.lab.wait_clean(before) == ""
 
 
 @pytest.mark.smoke

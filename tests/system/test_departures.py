@@ -67,12 +67,6 @@ def order(lab: Lab) -> list[str]:
     return lab.read(ORDER).split()
 
 
-def create_next(lab: Lab) -> JsonObject:
-    """Call CreateEndpoint for the next endpoint."""
-    interface = {"Address": "", "AddressIPv6": "", "MacAddress": ""}
-    return call(lab, "CreateEndpoint", {**NEXT, "Interface": interface, "Options": {}})
-
-
 def begin_waiting(lab: Lab, threads: ThreadPoolExecutor, work: Callable[..., Done], *words: object) -> Future[Done]:
     """Start `work(*words)`; return when the daemon has logged that one of its calls waits for a pending teardown."""
     daemon = lab.daemon
@@ -98,7 +92,7 @@ def test_docker_does_not_wait_for_del(slow: Scene) -> None:
     create_network(lab, slow.configure([*bridge(slow.subnet()), SLOW]))
     create_endpoint(lab)
     assert call(lab, "DeleteEndpoint", BOTH) == {}
-    assert get_object(create_next(lab), "Interface")
+    assert get_object(create_endpoint(lab, NEXT), "Interface")
     assert call(lab, "DeleteEndpoint", NEXT) == {}
     assert call(lab, "DeleteNetwork", {"NetworkID": NETWORK}) == {}
     assert reaches(slow.run(network), subnet.gateway)
@@ -117,7 +111,7 @@ def test_a_hanging_add_is_not_repeated(private_slow: Scene) -> None:
     assert call(lab, "DeleteEndpoint", BOTH) == {}
     lab.write("/run/stuck", "")
     with ThreadPoolExecutor() as threads:
-        following = threads.submit(create_next, lab)
+        following = threads.submit(create_endpoint, lab, NEXT)
         wait_until(lambda: order(lab).count("ADD") == 2, "ADD of the plugin before the hanging one")
         lab.remove(GATE)
         assert '"stuck" failed (add)' in get_str(following.result(), "Err")
@@ -252,8 +246,7 @@ def test_a_stop_waits_for_teardowns_that_begin_later(private_slow: Scene) -> Non
     daemon = lab.daemon
     assert daemon is not None
     with ThreadPoolExecutor() as threads:
-        interface = {"Address": "", "AddressIPv6": "", "MacAddress": ""}
-        creation = threads.submit(call, lab, "CreateEndpoint", {**BOTH, "Interface": interface, "Options": {}})
+        creation = threads.submit(create_endpoint, lab)
         wait_until(lab.path("/run/adding").exists, "the plugin")
         deletion = threads.submit(call, lab, "DeleteEndpoint", BOTH)
         wait_until(lambda: _received_calls(lab) == 2, "both calls")

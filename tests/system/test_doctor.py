@@ -54,19 +54,6 @@ def test_a_healthy_network(scene: Scene) -> None:
 
 
 @pytest.mark.long
-def test_ipam_sections(scene: Scene) -> None:
-    """A file with nothing but a section is examined as a list is; one that no network can have is an error."""
-    subnet = scene.subnet()
-    ipam: JsonObject = {"type": "host-local", "subnet": subnet.ipv4}
-    scene.file("watched.ipam", {"cniVersion": "1.0.0", "name": "watched", "ipam": ipam})
-    assert "IPAM section watched" in scene.lab.run(*DOCTOR, "--quick").stdout
-    assert examine(scene.lab) == (0, {})
-    scene.file("watched.ipam", {"cniVersion": "1.0.0", "name": "watched", "ipam": {**ipam, "type": "nowhere"}})
-    status, found = examine(scene.lab)
-    assert (status, get_str(found["plugin-unusable"], "subject")) == (1, "IPAM section watched")
-
-
-@pytest.mark.long
 def test_a_docker_network_with_docker_s_addresses(scene: Scene) -> None:
     """Docker accepts it, because it does not send the name, which leads to the list; its containers are refused."""
     lab = scene.lab
@@ -116,19 +103,6 @@ def test_a_parent_that_is_gone(private_scene: Scene) -> None:
     lab.docker("rm", "-f", container.name)
     wait_until(lambda: not get_objects(ask_status(lab), "endpoints"), "the DELs that had failed")
     lab.run("ip", "link", "del", "nic0")
-
-
-@pytest.mark.long
-def test_the_directories_of_the_running_daemon(private_scene: Scene) -> None:
-    """The daemon's command line counts, not the defaults; what is given to the command counts more."""
-    lab = private_scene.lab
-    lab.stop_daemon()
-    lab.write("/srv/cni/other.conflist", {"cniVersion": "1.0.0", "name": "other", "plugins": [{"type": "nothing"}]})
-    lab.start_daemon("--cni-conf-dir", "/srv/cni", env={"CNI_BRIDGE_CNI_BIN_DIR": "/srv/bin"})
-    _, found = examine(lab)
-    assert get_str(found["plugin-unusable"], "subject") == "network other"
-    assert "/srv/bin" in get_str(found["plugin-unusable"], "text")
-    assert "plugin-unusable" not in examine(lab, "--cni-conf-dir", "/etc/cni/net.d")[1]
 
 
 def test_a_mistake_in_the_daemons_file(private_scene: Scene) -> None:

@@ -53,17 +53,6 @@ def test_a_container_removed_during_a_long_absence_of_the_daemon(private_scene: 
 
 
 @pytest.mark.long
-def test_a_daemon_that_starts_after_dockerd(private_scene: Scene) -> None:
-    """Existing networks work as soon as the daemon runs; nothing has to be restarted."""
-    lab = private_scene.lab
-    network, subnet = private_scene.bridge_network()
-    lab.stop_daemon()
-    lab.restart_dockerd()
-    lab.start_daemon()
-    assert reaches(private_scene.run(network), subnet.gateway)
-
-
-@pytest.mark.long
 def test_a_restart_policy_and_a_daemon_that_starts_late(private_scene: Scene) -> None:
     """Dockerd waits for the daemon before it restarts containers, so that they have their networks."""
     lab = private_scene.lab

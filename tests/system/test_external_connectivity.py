@@ -3,13 +3,12 @@
 """ProgramExternalConnectivity and RevokeExternalConnectivity: repeated, out of order, concurrent, after a failure."""
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from cni_bridge_spec import JsonObject, JsonValue, get_str
 from tests.lab import Lab
-from tests.system.calls import NETWORK, call, create_network, delete_endpoint
+from tests.system.calls import NETWORK, call, create_endpoint, create_network, delete_endpoint
 from tests.system.plugin_lists import PORTMAP
 from tests.system.scene import Scene, bridge
 
@@ -44,8 +43,7 @@ def joined(scene: Scene) -> Iterator[Lab]:
     lab = scene.lab
     create_network(lab, scene.configure([*bridge(scene.subnet()), PORTMAP]))
     for endpoint in ENDPOINTS:
-        interface = {"Address": "", "AddressIPv6": "", "MacAddress": ""}
-        assert "Interface" in call(lab, "CreateEndpoint", {**about(endpoint), "Interface": interface, "Options": {}})
+        assert "Interface" in create_endpoint(lab, about(endpoint))
         sandbox = f"/var/run/docker/netns/{endpoint[:12]}"
         assert "Err" not in call(lab, "Join", {**about(endpoint), "SandboxKey": sandbox, "Options": {}})
     yield lab
@@ -69,16 +67,6 @@ def test_program_and_revoke_may_be_repeated(joined: Lab) -> None:
     assert joined.wait_clean(before) == ""
 
 
-def test_programming_other_ports_replaces_the_first(joined: Lab) -> None:
-    """A port that the second call does not name is free for other endpoints."""
-    first, second = ENDPOINTS
-    assert program(joined, first, 8203, 8204) == {}
-    assert program(joined, first, 8204) == {}
-    assert published(joined) == ["8204"]
-    assert program(joined, second, 8203) == {}
-    assert published(joined) == ["8203", "8204"]
-
-
 def test_a_refusal_changes_nothing(joined: Lab) -> None:
     """The endpoint keeps the ports that it had, and none of the refused ports stays reserved."""
     first, second = ENDPOINTS
@@ -89,23 +77,6 @@ def test_a_refusal_changes_nothing(joined: Lab) -> None:
     assert "8206" in get_str(program(joined, first, 8206), "Err")
     assert program(joined, first, 8205, 8207) == {}
     assert published(joined) == ["8205", "8206", "8207"]
-
-
-def test_concurrent_calls_for_the_same_port(joined: Lab) -> None:
-    """One endpoint receives the port; the other call's error names that endpoint."""
-    with ThreadPoolExecutor() as threads:
-        answers = list(threads.map(lambda endpoint: program(joined, endpoint, 8208), ENDPOINTS))
-    assert published(joined) == ["8208"]
-    (refused,) = (get_str(answer, "Err") for answer in answers if answer)
-    assert "it is already published for endpoint" in refused
-
-
-def test_an_address_of_a_family_that_the_container_lacks(joined: Lab) -> None:
-    """`-p [::1]:…` on an IPv4 network is refused: `portmap` would silently make no rule."""
-    first, _ = ENDPOINTS
-    before = joined.state()
-    assert "the container has no IPv6 address" in get_str(program(joined, first, 8209, host_ip="::1"), "Err")
-    assert joined.wait_clean(before) == ""
 
 
 def test_an_unknown_endpoint(joined: Lab) -> None:

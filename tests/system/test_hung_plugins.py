@@ -15,7 +15,7 @@ import pytest
 from cni_bridge_spec import JsonObject, get_object
 from cni_invoker import Limits
 from tests.lab import Lab, wait_until
-from tests.system.calls import NETWORK, call, create_network, wait_torn_down
+from tests.system.calls import NETWORK, call, create_endpoint, create_network, wait_torn_down
 from tests.system.plugin_lists import PORTMAP
 from tests.system.scene import PREV_RESULT, Scene, bridge, reaches
 
@@ -23,6 +23,9 @@ GATE: Final = "/run/gate"
 HELD: Final = "/run/held"
 HANGING: Final[JsonObject] = {"type": "hanging"}
 SLOTS: Final = Limits().executions
+REFERENCES: Final[list[JsonObject]] = [
+    {"NetworkID": NETWORK, "EndpointID": f"{number:02x}" * 32} for number in range(SLOTS + 2)
+]
 
 _PASS: Final = f'exec python3 -c "{PREV_RESULT}"'
 _SCRIPT: Final = f"""
@@ -78,14 +81,9 @@ def all_slots(hanging: Hanging) -> Iterator[Hanging]:
     """A network whose hanging DELs fill all slots, with two more that wait for one."""
     scene = hanging.scene
     create_network(scene.lab, scene.configure([*bridge(scene.subnet()), HANGING]))
-    references: list[JsonObject] = [
-        {"NetworkID": NETWORK, "EndpointID": f"{number:02x}" * 32} for number in range(SLOTS + 2)
-    ]
-    interface = {"Address": "", "AddressIPv6": "", "MacAddress": ""}
-    for reference in references:
-        body = {**reference, "Interface": interface, "Options": {}}
-        assert get_object(call(scene.lab, "CreateEndpoint", body), "Interface")
-    for reference in references:
+    for reference in REFERENCES:
+        assert get_object(create_endpoint(scene.lab, reference), "Interface")
+    for reference in REFERENCES:
         assert call(scene.lab, "DeleteEndpoint", reference) == {}
     hanging.wait_held(SLOTS)
     yield hanging
@@ -156,13 +154,8 @@ def test_a_start_on_another_network(hanging: Hanging) -> None:
     create_network(lab, scene.configure([*bridge(scene.subnet()), HANGING]))
     subnet = scene.subnet()
     healthy = scene.network(scene.configure(bridge(subnet)))
-    interface: JsonObject = {"Address": "", "AddressIPv6": "", "MacAddress": ""}
-    references: list[JsonObject] = [
-        {"NetworkID": NETWORK, "EndpointID": f"{number:02x}" * 32} for number in range(SLOTS + 2)
-    ]
-    bodies = [{**reference, "Interface": interface, "Options": {}} for reference in references]
-    with ThreadPoolExecutor(len(bodies)) as threads:
-        calls = [threads.submit(call, lab, "CreateEndpoint", body) for body in bodies]
+    with ThreadPoolExecutor(len(REFERENCES)) as threads:
+        calls = [threads.submit(create_endpoint, lab, reference) for reference in REFERENCES]
         try:
             hanging.wait_held(SLOTS)
             assert reaches(scene.run(healthy), subnet.gateway)
@@ -170,7 +163,7 @@ def test_a_start_on_another_network(hanging: Hanging) -> None:
         finally:
             lab.remove(GATE)
         assert all(get_object(one.result(), "Interface") for one in calls)
-    for reference in references:
+    for reference in REFERENCES:
         assert call(lab, "DeleteEndpoint", reference) == {}
     wait_torn_down(lab)
     call(lab, "DeleteNetwork", {"NetworkID": NETWORK})

@@ -8,7 +8,7 @@ import pytest
 
 from cni_bridge_spec import JsonObject
 from tests.lab import Container, Engine
-from tests.system.scene import PREV_RESULT, Scene, Subnet, bridge, macvlan, ptp, reaches, wait_logged
+from tests.system.scene import Scene, Subnet, bridge, macvlan, ptp, reaches, wait_logged
 
 MAC = "02:11:22:33:44:55"
 OTHER = "02:11:22:33:44:66"
@@ -49,27 +49,6 @@ def test_a_mac_that_tuning_sets(scene: Scene) -> None:
     container = scene.run(network, "--mac-address", MAC)
     assert container.link().mac == MAC
     assert container.exec("cat", "/proc/sys/net/ipv6/conf/eth0/disable_ipv6").strip() == "1"
-
-
-def test_later_plugins_see_the_mac(scene: Scene) -> None:
-    """A plugin that reads the link's MAC, as for a spoofing check, reads the requested one."""
-    subnet = scene.subnet()
-    scene.plugin(
-        "witness",
-        'input=$(cat); [ "$CNI_COMMAND" = ADD ] && { nsenter --net="$CNI_NETNS" ip link show eth0 >/run/witnessed; '
-        f'printf \'%s\' "$input" | python3 -c "{PREV_RESULT}"; }}; exit 0',
-    )
-    network = scene.network(scene.configure([*bridge(subnet), {"type": "witness"}]))
-    scene.run(network, "--mac-address", MAC)
-    assert MAC in scene.lab.read("/run/witnessed")
-
-
-def test_a_multicast_mac_is_refused(scene: Scene) -> None:
-    """The error says that it is a multicast address, and nothing is left behind."""
-    network, _ = scene.bridge_network()
-    before = scene.lab.state()
-    assert "is a multicast address" in scene.run_refusal(network, "--mac-address", "03:11:22:33:44:55")
-    assert scene.lab.wait_clean(before) == ""
 
 
 @pytest.mark.moves("a container in the host's PID namespace has no first process")

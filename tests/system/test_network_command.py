@@ -268,21 +268,6 @@ def test_what_an_operator_should_know(scene: Scene) -> None:
     assert f"if others on the LAN of {Scene.UPLINK} have some" in done.stderr
 
 
-@pytest.mark.long
-def test_limits(scene: Scene) -> None:
-    """The list of a network with a limit has the plugin that enforces it, and containers are limited."""
-    lab = scene.lab
-    subnet = scene.subnet().ipv4
-    name = "limited"
-    assert command(lab, "create", name, "--subnet", subnet, "-o", "cni.bandwidth.ingress-rate=1M").returncode == 0
-    try:
-        lab.docker("run", "-d", "--name", "slow", "--network", name, "busybox", "sleep", "60")
-        assert "rate 1Mbit" in lab.run("tc", "qdisc", "show").stdout
-    finally:
-        lab.docker("rm", "--force", "slow")
-        assert command(lab, "rm", "--configuration", name).returncode == 0
-
-
 def test_docker_refuses(scene: Scene) -> None:
     """An option that no plugin of the new list understands is refused by the driver; the list is removed again."""
     lab = scene.lab
@@ -292,29 +277,3 @@ def test_docker_refuses(scene: Scene) -> None:
     assert "colour" in done.stderr
     assert f"{DIRECTORY}/limited.conflist was removed again" in done.stderr
     assert seen(lab) == before
-
-
-def test_a_host_without_iptables(scene: Scene) -> None:
-    """The refusal says what to install; containers on a LAN need none."""
-    lab, subnet = scene.lab, scene.subnet()
-    given = ("create", "--dry-run", "native", "--subnet", subnet.ipv4)
-    done = lab.run("env", "PATH=/run", *NETWORK, *given, check=False)
-    assert (done.returncode, "apt-get install iptables" in done.stderr) == (1, True)
-    assert lab.run("env", "PATH=/run", *NETWORK, *given, "--parent", scene.UPLINK).returncode == 0
-
-
-def test_without_a_daemon(private_scene: Scene) -> None:
-    """Nothing is written, and the error has the command that starts the daemon; a dry run needs none."""
-    lab, subnet = private_scene.lab, private_scene.subnet()
-    assert lab.daemon is not None
-    lab.stop_daemon()
-    before = seen(lab)
-    has_systemd = lab.run("test", "-d", "/run/systemd/system", check=False).returncode == 0
-    start = "systemctl start cni-bridge" if has_systemd else "cni-bridge serve &"
-    for given in (("create", "blue", "--subnet", subnet.ipv4), ("rm", "blue")):
-        done = command(lab, *given)
-        assert (done.returncode, f"start it: {start}" in done.stderr) == (3, True)
-    shown = command(lab, "create", "--dry-run", "blue", "--subnet", subnet.ipv4)
-    assert (shown.returncode, subnet.ipv4 in shown.stdout) == (0, True), shown.stderr
-    assert seen(lab) == before
-    lab.start_daemon()

@@ -24,7 +24,7 @@ def test_bound_by_name(scene: Scene) -> None:
 
 
 def test_a_changed_configuration_applies_to_the_next_container(scene: Scene) -> None:
-    """It is used at once, and the old one still deletes the attachments that it made."""
+    """It is used at once, and the old one still deletes the attachments that it made, until when `ls` shows it."""
     old, new = scene.subnet(), scene.subnet()
     name = scene.configure(bridge(old))
     network = scene.network(name)
@@ -34,7 +34,11 @@ def test_a_changed_configuration_applies_to_the_next_container(scene: Scene) -> 
     second = scene.run(network)
     assert first.link().addresses[0].ip in ip_network(old.ipv4)
     assert second.link().addresses[0].ip in ip_network(new.ipv4)
-    scene.lab.docker("rm", "-f", first.name, second.name)
+    listed = ("cni-bridge", "ls", "--networks")
+    assert "since 1 endpoint was made" in scene.lab.run(*listed).stdout
+    scene.lab.docker("rm", "-f", first.name)
+    assert "since 1 endpoint" not in scene.lab.run(*listed).stdout
+    scene.lab.docker("rm", "-f", second.name)
     assert scene.lab.wait_clean(before) == ""
 
 
@@ -65,15 +69,6 @@ def test_a_configuration_with_several_cni_versions(scene: Scene) -> None:
     scene.file("offer.conflist", {**offer, "cniVersions": ["1.1.0", "0.3.1"]})
     error = scene.creation_refusal("--ipam-driver", "null", "-o", "cni.network=offer")
     assert 'host-local does not support config version "1.1.0", "0.3.1"; it supports 0.4.0' in error
-
-
-def test_unknown_configuration(scene: Scene) -> None:
-    """The error lists the existing configurations, the most similar first, and the searched directories."""
-    name = scene.configure(bridge(scene.subnet()), name="lan-blue")
-    error = scene.creation_refusal("--ipam-driver", "null", "-o", "cni.network=lan-blu")
-    assert '"lan-blu"' in error
-    assert name in error
-    assert "/etc/cni/net.d" in error
 
 
 def test_no_configuration_of_the_networks_name(scene: Scene) -> None:
@@ -116,12 +111,6 @@ def test_values_that_a_plugin_would_refuse(scene: Scene, case: str) -> None:
     assert made.returncode == 1
     assert words in " ".join(made.stderr.split())
     assert scene.lab.wait_clean(before) == ""
-
-
-def test_dockers_own_ipam(scene: Scene) -> None:
-    """Docker and the plugins would each choose addresses: this is refused; the error names `--ipam-driver null`."""
-    name = scene.configure(bridge(scene.subnet()))
-    assert "--ipam-driver null" in scene.creation_refusal("-o", f"cni.network={name}")
 
 
 def test_a_list_that_makes_no_link(scene: Scene) -> None:
@@ -173,24 +162,6 @@ def test_an_ipam_type_without_executable(scene: Scene, versions: JsonObject) -> 
     assert "right if vnet does not execute it" in explained
 
 
-@pytest.mark.parametrize("how", ["refuses", "cannot be executed"])
-def test_a_plugin_whose_add_and_del_fail(scene: Scene, how: str) -> None:
-    """The other plugins complete DEL; the teardown is pending until the failing plugin completes it too."""
-    scene.plugin("stubborn", """echo '{"code": 100, "msg": "never"}'; exit 1""")
-    before = scene.lab.state()
-    network = scene.network(
-        scene.configure([*bridge(scene.subnet(), ipv6=True), {"type": "stubborn"}, {"type": "firewall"}])
-    )
-    if how == "cannot be executed":
-        scene.lab.write("/opt/cni/bin/stubborn", "no program", mode=0o755)
-    assert "stubborn" in scene.run_refusal(network)
-    assert scene.lab.daemon is not None
-    assert "endpoint.teardown_pending" in scene.lab.daemon.log()
-    scene.lab.write("/opt/cni/bin/stubborn", "#!/bin/sh\nexit 0\n", mode=0o755)
-    scene.lab.docker("network", "rm", network)
-    assert scene.lab.wait_clean(before) == ""
-
-
 def test_a_plugin_whose_result_has_no_addresses(scene: Scene) -> None:
     """The masquerading of `bridge` is undone, although the last result of the chain has no addresses."""
     scene.plugin("mute", """[ "$CNI_COMMAND" = ADD ] && echo '{"cniVersion": "1.0.0"}'; exit 0""")
@@ -234,20 +205,6 @@ def test_a_bridge_of_the_host_is_not_left_of_a_network(private_scene: Scene) -> 
     lab.run("ip", "link", "del", "uplink")
     scene.configure(({"type": "bridge", "bridge": "lan"},))
     scene.network(scene.configure((plugin, firewall)))
-
-
-def test_a_configuration_that_changes(private_scene: Scene) -> None:
-    """It is shown until the containers of the old content are gone."""
-    scene, lab = private_scene, private_scene.lab
-    subnet = scene.subnet()
-    network = scene.network(scene.configure(bridge(subnet), name="lan"))
-    container = scene.run(network)
-    scene.configure([*bridge(subnet), {"type": "tuning"}], name="lan")
-    listed = (sys.executable, "-m", "cnm_bridge", "ls", "--networks")
-    assert "since 1 endpoint was made" in lab.run(*listed).stdout
-    lab.docker("rm", "-f", container.name)
-    scene.run(network)
-    assert "since 1 endpoint" not in lab.run(*listed).stdout
 
 
 FILE = "/etc/cni-bridge/config.toml"

@@ -238,16 +238,20 @@ def test_a_rebuilt_endpoint_is_checked(private_scene: Scene) -> None:
 
 
 def test_a_failed_teardown_is_run_again(private_scene: Scene) -> None:
-    """`cleanup` shows it, and only with --run it repeats the DEL, also by the first digits of the ID."""
+    """`status` and `cleanup` show it; only `cleanup --run` repeats the DEL, also by the first digits of the ID."""
     lab, subnet = private_scene.lab, private_scene.subnet()
     private_scene.plugin("moody", f'[ "$CNI_COMMAND" = DEL ] && [ -e /run/bad-mood ] && exit 1; {PASS}')
     container = private_scene.run(private_scene.network(private_scene.configure([*bridge(subnet), {"type": "moody"}])))
+    assert "fine: the Docker Engine answers; 1 network, 1 endpoint" in command(lab, "status").stdout
     assert command(lab, "cleanup", "--run").returncode == 0
     assert command(lab, "cleanup", "--run", "ffff").returncode == 2
     lab.write("/run/bad-mood", "")
     lab.docker("rm", "-f", container.name)
     wait_until(lambda: bool(get_objects(ask_status(lab), "pendingTeardowns")), "a failed teardown", 30)
     (pending,) = get_objects(ask_status(lab), "pendingTeardowns")
+    for wait in ((), ("--wait", "0.1")):
+        status = command(lab, "status", *wait)
+        assert (status.returncode, "moody" in status.stdout.partition("PENDING TEARDOWN")[2]) == (1, True)
     assert command(lab, "cleanup", "--run", get_str(pending, "endpointId")[:8]).returncode == 1
     shown = command(lab, "cleanup")
     assert (shown.returncode, get_str(pending, "endpointId")[:12] in shown.stdout) == (1, True)

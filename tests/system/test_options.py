@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from cni_bridge_spec import JsonObject, get_object, get_objects, get_str
+from cni_bridge_spec import JsonObject, get_object, get_str
 from cnm_bridge.core.settings import AttachOption
 from tests.lab import Container
 from tests.system.peer import time_to_send
@@ -108,16 +108,6 @@ def test_options_of_network_connect(scene: Scene) -> None:
     )
 
 
-def test_bandwidth_needs_its_plugin(scene: Scene) -> None:
-    """Without the plugin the option is refused for a network and for a container; the error shows what to add."""
-    name = scene.configure(bridge(scene.subnet()))
-    option = "cni.bandwidth.ingress-rate=1M"
-    error = scene.creation_refusal("--ipam-driver=null", "-o", f"cni.network={name}", "-o", option)
-    assert '{ "type": "bandwidth", "capabilities": { "bandwidth": true } }' in error
-    network = scene.network(name)
-    assert '"type": "bandwidth"' in scene.run_refusal(f"name={network},driver-opt={option}")
-
-
 def test_cni_args(scene: Scene) -> None:
     """`cni.args.KEY` becomes CNI_ARGS with `IgnoreUnknown`, so that other plugins accept it, also at DEL."""
     network = scene.network(witness(scene), "-o", "cni.args.ONE=1", "-o", "cni.args.TWO=2")
@@ -134,31 +124,6 @@ def test_arguments_in_lower_case(scene: Scene) -> None:
     scene.run(f"name={network},driver-opt=cni.args.OvnPort=p1,driver-opt=cni.args.PortName=p2")
     assert scene.lab.read("/run/witnessed-args") == "IgnoreUnknown=1;OvnPort=p1;portname=p2"
     assert "cni.args.portname" in wait_logged(scene.lab, "endpoint.argument_in_lower_case")
-
-
-def test_no_options_no_cni_args(scene: Scene) -> None:
-    """Without options CNI_ARGS is empty, and plugins receive the list as it was written."""
-    scene.run(scene.network(witness(scene)))
-    assert scene.lab.read("/run/witnessed-args") == ""
-    assert "args" not in witnessed(scene)
-    assert "runtimeConfig" not in witnessed(scene)
-
-
-def test_labels(scene: Scene) -> None:
-    """`cni.labels.KEY` becomes `args.cni.labels` of every plugin."""
-    network = scene.network(witness(scene), "-o", "cni.labels.tier=web")
-    scene.run(f"name={network},driver-opt=cni.labels.app=shop")
-    labels = get_objects(get_object(get_object(witnessed(scene), "args"), "cni"), "labels")
-    assert labels == ({"key": "app", "value": "shop"}, {"key": "tier", "value": "web"})
-
-
-def test_any_capability(scene: Scene) -> None:
-    """`cni.capability.NAME` is JSON for the plugin that declares it."""
-    network = scene.network(witness(scene, capabilities=["aliases", "dns"]))
-    scene.run(f'name={network},"driver-opt=cni.capability.aliases=[""web"",""shop""]"')
-    assert witnessed(scene)["runtimeConfig"] == {"aliases": ["web", "shop"]}
-    error = scene.run_refusal(f"name={network},driver-opt=cni.capability.deviceID=1")
-    assert '"capabilities": { "deviceid": true }' in error  # Docker's command line converts it to lower case
 
 
 def test_the_links_name(scene: Scene) -> None:
@@ -185,29 +150,3 @@ def test_another_configuration(scene: Scene, attach: AttachOption) -> None:
     scene.lab.docker("rm", "-f", container.name)
     assert scene.lab.wait_clean(before) == ""
     assert '"nowhere"' in scene.run_refusal(f"name={network},driver-opt=cni.network=nowhere")
-
-
-@pytest.mark.representatives("cni.label.x=1-cni.labels.KEY")
-@pytest.mark.parametrize(
-    ("misspelt", "meant"),
-    [("cni.bandwith.ingress-rate=1M", "cni.bandwidth.ingress-rate"), ("cni.label.x=1", "cni.labels.KEY")],
-)
-def test_a_misspelt_option(scene: Scene, misspelt: str, meant: str) -> None:
-    """An unknown option is refused with the one that was meant, on networks and on endpoints."""
-    name = scene.configure(bridge(scene.subnet()))
-    error = scene.creation_refusal("--ipam-driver=null", "-o", f"cni.network={name}", "-o", misspelt)
-    assert f"did you mean {meant}?" in error
-    network = scene.network(name)
-    assert f"did you mean {meant}?" in scene.run_refusal(f"name={network},driver-opt={misspelt}")
-
-
-def test_an_endpoints_burst_completes_its_networks_rate(scene: Scene) -> None:
-    """An option that needs another one is valid if the network has that other one."""
-    listed = scene.configure([*bridge(scene.subnet()), BANDWIDTH])
-    network = scene.network(listed, "-o", "cni.bandwidth.ingress-rate=8M")
-    before = scene.lab.run("tc", "qdisc").stdout
-    scene.run(f"name={network},driver-opt=cni.bandwidth.ingress-burst=4M")
-    added = set(scene.lab.run("tc", "qdisc").stdout.splitlines()) - set(before.splitlines())
-    (limit,) = (line for line in added if "tbf" in line)
-    assert "rate 8Mbit" in limit
-    assert "burst 500000b" in limit

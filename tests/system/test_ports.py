@@ -106,14 +106,6 @@ def test_a_host_address(scene: Scene) -> None:
         assert "8083" in scene.run_refusal(network, "-p", "8083:83")
 
 
-def test_an_address_that_the_host_does_not_have(scene: Scene) -> None:
-    """It is refused, as by Docker's own bridge driver."""
-    network, _ = port_network(scene)
-    before = scene.lab.state()
-    assert "203.0.113.9:8084/tcp" in scene.run_refusal(network, "-p", "203.0.113.9:8084:84")
-    assert scene.lab.wait_clean(before) == ""
-
-
 def test_ranges(scene: Scene) -> None:
     """A range to a range publishes each port; a range to one port publishes the first free one."""
     network, _ = port_network(scene)
@@ -229,25 +221,6 @@ def test_beside_a_builtin_network(scene: Scene, cni: str) -> None:
     container = Container(scene.lab.namespaces, name)
     with outside(scene.lab) as there, serving(scene.lab, container, 86):
         assert ask(scene.lab, there, HOST_IP, 8086) == name
-
-
-@pytest.mark.long
-def test_two_cni_networks(scene: Scene) -> None:
-    """A port is published once although both networks can publish it, whichever is the gateway."""
-    first, _ = port_network(scene)
-    second, _ = port_network(scene)
-    name = scene.create(first, "-p", "8087:87")
-    scene.lab.docker("network", "connect", second, name)
-    scene.lab.docker("start", name)
-    container = Container(scene.lab.namespaces, name)
-    with outside(scene.lab) as there, serving(scene.lab, container, 87):
-        assert ask(scene.lab, there, HOST_IP, 8087) == name
-    for _ in range(2):  # one of them is the gateway
-        for network in (first, second):
-            scene.lab.docker("network", "disconnect", network, name)
-            scene.lab.docker("network", "connect", network, name)
-    with outside(scene.lab) as there, serving(scene.lab, container, 87):
-        assert ask(scene.lab, there, HOST_IP, 8087) == name
 
 
 def test_a_list_that_cannot_publish(scene: Scene) -> None:

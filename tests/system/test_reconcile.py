@@ -3,7 +3,6 @@
 """Reconcile tears down endpoints that Docker has lost, rebuilds those that we have lost, and keeps what is in use."""
 
 import signal
-import sys
 
 import pytest
 
@@ -11,7 +10,7 @@ from cni_bridge_spec import JsonObject, as_object, get_object
 from tests.lab import PLUGIN_SOCKET, Lab, wait_until
 from tests.lab.leftovers import leftovers
 from tests.system.calls import wait_reconciled
-from tests.system.scene import PASS, Scene, bridge, reaches, wait_logged
+from tests.system.scene import Scene, bridge, reaches, wait_logged
 
 OFTEN = ("--reconcile-interval", "1")
 ENDPOINT = "e" * 64
@@ -128,25 +127,3 @@ def test_leftovers_of_an_endpoint_without_a_record(private_scene: Scene) -> None
     lab.docker("rm", "-f", second.name)
     assert lab.wait_clean(before, timeout_s=30) == ""
     wait_logged(lab, f'"container": "{neighbour.name}"')
-
-
-def test_status_of_the_daemon(private_scene: Scene) -> None:
-    """It shows pending teardowns with their reason; the exit status is 1 if any is pending."""
-    lab = private_scene.lab
-    private_scene.plugin("moody", f'[ "$CNI_COMMAND" = DEL ] && [ -e /run/bad-mood ] && exit 1; {PASS}')
-    subnet = private_scene.subnet()
-    network = private_scene.network(private_scene.configure([*bridge(subnet), {"type": "moody"}]))
-    before = lab.state()
-    container = private_scene.run(network)
-    status = (sys.executable, "-m", "cnm_bridge", "status")
-    healthy = lab.run(*status).stdout
-    assert "fine: the Docker Engine answers; 1 network, 1 endpoint" in healthy
-    lab.write("/run/bad-mood", "")
-    lab.docker("rm", "-f", container.name)
-    unhealthy = lab.run(*status, check=False)
-    assert unhealthy.returncode == 1
-    assert "moody" in unhealthy.stdout.partition("PENDING TEARDOWN")[2]
-    assert lab.run(*status, "--wait", "0.1", check=False).returncode == 1
-    lab.remove("/run/bad-mood")
-    assert "PENDING" not in lab.run(*status, "--wait", "30").stdout
-    assert lab.wait_clean(before) == ""

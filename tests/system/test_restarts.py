@@ -9,12 +9,11 @@ import pytest
 from cni_bridge_spec import JsonObject
 from tests.lab import CommandFailed, Lab
 from tests.lab.waiting import wait_until
-from tests.system.scene import PASS, Scene, bridge, reaches
-
-ENDS = pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL], ids=["SIGTERM", "SIGKILL"])
+from tests.system.scene import Scene, bridge, reaches
 
 
-@ENDS
+@pytest.mark.smoke
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL], ids=["SIGTERM", "SIGKILL"])
 @pytest.mark.representatives("SIGKILL")
 def test_restart_while_a_container_runs(private_scene: Scene, how: signal.Signals) -> None:
     """The container keeps its network without the daemon, and can be stopped, started and removed afterwards."""
@@ -35,21 +34,6 @@ def test_restart_while_a_container_runs(private_scene: Scene, how: signal.Signal
     assert lab.wait_clean(before) == ""
 
 
-@pytest.mark.smoke
-@ENDS
-@pytest.mark.representatives("SIGKILL")
-def test_remove_after_restart(private_scene: Scene, how: signal.Signals) -> None:
-    """A container that the previous run of the daemon attached is removed completely, and so is its network."""
-    lab = private_scene.lab
-    network, _ = private_scene.bridge_network()
-    before = lab.state()
-    container = private_scene.run(network)
-    lab.restart_daemon(how)
-    lab.docker("rm", "-f", container.name)
-    assert lab.wait_clean(before) == ""
-    lab.docker("network", "rm", network)
-
-
 def test_a_container_removed_while_the_daemon_is_down(private_scene: Scene) -> None:
     """Docker waits until the daemon runs again, and the removal is complete."""
     lab = private_scene.lab
@@ -61,27 +45,6 @@ def test_a_container_removed_while_the_daemon_is_down(private_scene: Scene) -> N
     lab.start_daemon()
     assert removal.wait(60) == 0
     assert lab.wait_clean(before) == ""
-
-
-@pytest.mark.long
-def test_sigterm_lets_a_create_finish(private_scene: Scene) -> None:
-    """After SIGTERM the daemon completes the calls that it has begun."""
-    lab = private_scene.lab
-    private_scene.plugin(
-        "slow",
-        'cat >/run/slow-stdin; [ "$CNI_COMMAND" = ADD ] || exit 0; sleep 1; exec /opt/cni/bin/pass </run/slow-stdin',
-    )
-    private_scene.plugin("pass", PASS)
-    subnet = private_scene.subnet()
-    network = private_scene.network(private_scene.configure([*bridge(subnet), {"type": "slow"}]))
-    start = lab.spawn("docker", "run", "-d", "--name", "survivor", "--net", network, "busybox", "sleep", "3600")
-    wait_for_file(lab, "/run/slow-stdin")
-    assert lab.stop_daemon(signal.SIGTERM) == 0
-    lab.start_daemon()
-    assert start.wait(60) == 0
-    assert reaches(lab.container("survivor"), subnet.gateway)
-    lab.docker("rm", "-f", "survivor")
-    lab.remove("/run/slow-stdin")
 
 
 def test_reboot(private_scene: Scene) -> None:
@@ -182,7 +145,7 @@ def test_sigterm_cancels_calls_after_the_drain_timeout(private_scene: Scene) -> 
     network = private_scene.network(private_scene.configure([*bridge(private_scene.subnet()), {"type": "slow"}]))
     before = lab.state()
     start = lab.spawn("docker", "run", "--rm", "--net", network, "busybox", "true")
-    wait_for(lab, "[ -s /run/slow-began ]")
+    wait_until(lab.path("/run/slow-began").exists, "the plugin")
     daemon = lab.daemon
     assert daemon is not None
     assert lab.stop_daemon(signal.SIGTERM, timeout_s=5) == 0
@@ -196,13 +159,3 @@ def test_sigterm_cancels_calls_after_the_drain_timeout(private_scene: Scene) -> 
 def is_running(lab: Lab, container: str) -> bool:
     """Return whether Docker shows a container as running."""
     return lab.docker("inspect", "-f", "{{.State.Running}}", container) == "true"
-
-
-def wait_for_file(lab: Lab, path: str) -> None:
-    """Wait until a plugin has written a file."""
-    wait_for(lab, f"[ -s {path} ]")
-
-
-def wait_for(lab: Lab, condition: str) -> None:
-    """Wait until a shell condition is true."""
-    lab.run("sh", "-c", f"for i in $(seq 200); do {condition} && exit 0; sleep 0.05; done; exit 1")

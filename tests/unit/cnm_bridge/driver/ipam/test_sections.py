@@ -80,7 +80,7 @@ def test_two_of_a_name(tmp_path: Path) -> None:
         sections.find("lan")
 
 
-def test_a_section_of_dhcp(tmp_path: Path) -> None:
+def test_sections_that_can_give_no_address(tmp_path: Path) -> None:
     """The reason is given, not that there is none; other sections can be found."""
     write_list(tmp_path, "lan", {"type": "dhcp"})
     write(tmp_path, "leases.ipam", {"cniVersion": "1.0.0", "name": "leases", "ipam": {"type": "dhcp"}})
@@ -90,6 +90,9 @@ def test_a_section_of_dhcp(tmp_path: Path) -> None:
     for name in ("lan", "leases"):
         with pytest.raises(Refused, match="plugin dhcp: it needs the container's link"):
             sections.find(name)
+    write_list(tmp_path, "fixed", {"type": "static"})
+    with pytest.raises(Refused, match="it gives every container the same addresses; use host-local"):
+        sections.find("fixed")
 
 
 def test_the_only_section_with_a_subnet(tmp_path: Path) -> None:
