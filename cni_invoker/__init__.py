@@ -11,7 +11,6 @@ await runtime.delete(network, attachment)
 
 It needs Linux 5.3. Besides the names here there are:
 
-* `cni_invoker.plugin`: for plugins written in Python;
 * `cni_invoker.errors`: all errors;
 * `cni_invoker.advanced`: for programs that manage links and records themselves. It may change in minor versions.
 

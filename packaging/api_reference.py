@@ -14,7 +14,7 @@ from typing import Final
 MODULES: Final = {
     "cni_invoker": "What most programs need.",
     "cni_invoker.errors": "All errors. Each has `code`, `msg` and `details`.",
-    "cni_invoker.plugin": "For plugins.",
+    "cni_plugin": "For plugins.",
     "cni_invoker.advanced": "For programs that manage links or records themselves; it may change in minor versions.",
 }
 _INTRODUCTION: Final = """# cni_invoker: the names

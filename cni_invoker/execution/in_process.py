@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 Answer = Callable[[Mapping[str, str], bytes], tuple[int, bytes, bytes]]
 """Answers a call: of its environment and standard input it makes exit status, standard output and standard error. See
-`cni_invoker.plugin.Plugin.answer`, which says what it may not do."""
+`cni_plugin.Plugin.answer`, which says what it may not do."""
 
 _GROUP: Final = "cni_invoker.plugins"
 

@@ -158,7 +158,7 @@ def measure_imports() -> None:
         "bare Python": "pass",
         "Runtime": "from cni_invoker import Runtime; Runtime('/opt/cni/bin')",
         "CachedRuntime.open": "from cni_invoker import CachedRuntime; CachedRuntime.open('/x', '/x')",
-        "cni_invoker.plugin": "import cni_invoker.plugin",
+        "cni_plugin": "import cni_plugin",
     }
     best = dict.fromkeys(rows, float("inf"))
     place = f"import sys; sys.path.insert(0, {os.fspath(Path(__file__).parents[2])!r})\n"

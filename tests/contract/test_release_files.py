@@ -14,6 +14,7 @@ from packaging.requirements import Requirement
 import cni_egress
 import cni_invoker
 import cni_ipam_etcd
+import cni_plugin
 import cnm_bridge
 import cnm_plugin
 import netavark_plugin
@@ -66,6 +67,7 @@ def test_constraints_fit_the_requirements() -> None:
 EXTRAS = {
     "cni_egress": cni_egress,
     "cni_ipam_etcd": cni_ipam_etcd,
+    "cni_plugin": cni_plugin,
     "cnm": cnm_plugin,
     "netavark": netavark_plugin,
     "pytest_cni": pytest_cni,
@@ -76,8 +78,9 @@ EXTRAS = {
 def test_all_distributions_have_one_version(settings: str) -> None:
     """The others require the library of the same release."""
     assert {package.__version__ for package in (cni_invoker, cnm_bridge, *EXTRAS.values())} == {cnm_bridge.__version__}
-    (required,) = re.findall(r"^    cni-invoker (.*)$", (ROOT / settings).read_text("utf-8"), re.MULTILINE)
-    assert cni_invoker.__version__ in Requirement(f"cni-invoker {required}").specifier
+    required = re.findall(r"^    (cni-(?:invoker|plugin) .*)$", (ROOT / settings).read_text("utf-8"), re.MULTILINE)
+    assert required
+    assert [one for one in required if cni_invoker.__version__ not in Requirement(one).specifier] == []
 
 
 def test_private_tables_have_an_upper_bound() -> None:

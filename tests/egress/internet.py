@@ -12,7 +12,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 from typing import Final
 
-from cni_invoker.plugin_call import run_in_namespace
+from cni_plugin import run_in_namespace
 from tests.egress.packets import IpAddress
 from tests.kernel.namespace import Namespace, made_namespace
 

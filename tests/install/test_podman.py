@@ -94,7 +94,8 @@ def booted(directory: Path) -> Iterator[Machine]:
     except FetchError as exc:
         pytest.skip(f"Debian 13 is not available: {exc}")
     with Machine(directory / "trixie", archive) as machine:
-        of_extras = (ROOT / "extras/netavark/src/netavark_plugin", ROOT / "extras/cni_egress/src/cni_egress")
+        homes = {"netavark": "netavark_plugin", "cni_egress": "cni_egress", "cni_plugin": "cni_plugin"}
+        of_extras = [ROOT / "extras" / home / "src" / package for home, package in homes.items()]
         for package in (ROOT / "cni_invoker", *of_extras):
             place = machine.path("/usr/lib/python3/dist-packages") / package.name
             shutil.copytree(package, place, ignore=shutil.ignore_patterns("__pycache__"))

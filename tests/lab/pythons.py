@@ -27,7 +27,8 @@ VERSIONS: Final = {"3.12": "noble", "3.13": "trixie", "3.14": "sid"}
 """The supported versions except the oldest, with the suite of Debian or Ubuntu that has one."""
 
 _REPOSITORY: Final = Path(__file__).parents[2]
-_TESTS: Final = ("-m", "pytest", "-p", "no:cacheprovider", "tests/unit", "tests/contract")
+_PLUGIN: Final = "extras/cni_plugin"
+_TESTS: Final = ("-m", "pytest", "-p", "no:cacheprovider", "tests/unit", "tests/contract", f"{_PLUGIN}/tests/unit")
 _SAME: Final = (
     "tests/contract/test_differential.py",
     "tests/contract/test_docs.py",
@@ -38,7 +39,7 @@ _SAME: Final = (
     "tests/unit/state/test_damage.py::test_no_damage_prevents_a_start",
 )
 """Tests beside libcni, of damaged files, documents and scripts: their outcome does not depend on the interpreter."""
-_ENVIRONMENT: Final = {**os.environ, "PYTHONPATH": str(_REPOSITORY)}
+_ENVIRONMENT: Final = {**os.environ, "PYTHONPATH": f"{_REPOSITORY}:{_REPOSITORY / _PLUGIN}/src"}
 """Programs that tests start elsewhere, such as plugins in Python, import the packages, too."""
 _KIND: Final = "pythons"
 _PACKAGES: Final = (

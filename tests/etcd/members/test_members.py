@@ -20,9 +20,9 @@ import pytest
 
 from cni_bridge_spec import render_json
 from cni_invoker.errors import ErrorCode, GcFailed
-from cni_invoker.plugin import CallError
 from cni_ipam_etcd.etcd import NO_ANSWER, put
 from cni_ipam_etcd.reservations import TAKEN
+from cni_plugin import CallError
 from tests.certificates import certificates_script
 from tests.etcd.cluster import Cluster, cluster
 from tests.etcd.node import PLUGIN, TIMEOUT_S, Node, failing, writing

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Fixtures for the tests of plugin chains, of the cached runtime, of the command, and of plugins in Python."""
+"""Fixtures for the tests of plugin chains, of the cached runtime, and of the command."""
 
 from pathlib import Path
 
@@ -11,9 +11,8 @@ from tests.plugins import FakePlugins
 from tests.unit.cni_invoker.cached_scene import Scene
 from tests.unit.cni_invoker.runtime_scene import LIMITS, RESULT
 from tests.unit.cni_invoker.tool_host import Host
-from tests.unit.cni_invoker.written_plugin import ADDRESS, WrittenPlugin
 
-__all__ = ["execute", "fakes", "host", "plain", "plugins", "runtime", "scene"]
+__all__ = ["host", "plain", "plugins", "runtime", "scene"]
 
 
 PLAIN = """#!/bin/sh
@@ -70,17 +69,3 @@ def scene(tmp_path: Path) -> Scene:
 def host(tmp_path: Path) -> Host:
     """A host on which the command runs."""
     return Host(tmp_path)
-
-
-@pytest.fixture
-def fakes(tmp_path: Path) -> FakePlugins:
-    """A directory for plugins with an IPAM plugin, `addresses`."""
-    fakes = FakePlugins(tmp_path / "bin")
-    fakes.install("addresses", ADD={"result": {"cniVersion": "1.1.0", **ADDRESS}})
-    return fakes
-
-
-@pytest.fixture
-def execute(fakes: FakePlugins) -> WrittenPlugin:
-    """A plugin beside them, as it is executed by a runtime."""
-    return WrittenPlugin(fakes.directory)

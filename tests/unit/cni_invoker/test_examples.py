@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The programs in two pages of docs and in the README of the distribution: typed as strictly as the library.
+"""The programs in two pages of docs and in the READMEs of two distributions: typed as strictly as the library.
 
 `tests/kernel/test_cni_invoker_processes.py` runs them.
 """
@@ -15,7 +15,9 @@ import pytest
 
 from tests.pages import CNI_INVOKER, MANAGER, read_blocks, read_programs
 
-README = Path(__file__).parents[3] / "packaging/cni-invoker/README.md"
+ROOT = Path(__file__).parents[3]
+README = ROOT / "packaging/cni-invoker/README.md"
+OF_PLUGINS = ROOT / "extras/cni_plugin/README.md"
 
 
 def test_the_plugin_in_process() -> None:
@@ -30,11 +32,13 @@ def test_the_plugin_in_process() -> None:
 def test_types(tmp_path: Path) -> None:
     """Each of them passes `mypy --strict`, which looks for problems of the library's own types."""
     programs = read_programs(CNI_INVOKER) | read_programs(MANAGER)
-    programs |= {f"readme{index}.py": one.text for index, one in enumerate(read_blocks(README, "python"))}
+    blocks = (*read_blocks(README, "python"), *read_blocks(OF_PLUGINS, "python"))
+    programs |= {f"readme{index}.py": one.text for index, one in enumerate(blocks)}
     for name, text in programs.items():
         (tmp_path / name).write_text(text, "utf-8")
     command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), *sorted(programs)]
-    found = {**os.environ, "MYPYPATH": os.fspath(README.parent)}  # an editable installation is not found
+    paths = f"{README.parent}:{OF_PLUGINS.parent}/src"  # an editable installation is not found
+    found = {**os.environ, "MYPYPATH": paths}
     checked = subprocess.run(command, cwd=tmp_path, env=found, capture_output=True, text=True, check=False)
     assert checked.returncode == 0, checked.stdout
     assert f"no issues found in {len(programs)} source files" in checked.stdout

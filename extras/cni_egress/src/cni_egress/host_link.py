@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from cni_egress.netlink import NESTED, NetlinkError, Socket, attribute, attributes
-from cni_invoker.plugin import CallError, ErrorCode
+from cni_plugin import CallError, ErrorCode
 
 __all__ = ["find_place", "ignore_control_frames"]
 

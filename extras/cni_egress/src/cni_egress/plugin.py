@@ -15,7 +15,7 @@ from cni_egress.policy import BadEntry, Policy, expand_sets
 from cni_egress.records import DEFAULT_MARK, DIRECTORY, BadRecord, Record, Records
 from cni_egress.sets import read_set
 from cni_invoker.documents.jsontypes import JsonError, find_object, find_str, get_bool, get_strings
-from cni_invoker.plugin import Call, CallError, ErrorCode, Plugin
+from cni_plugin import Call, CallError, ErrorCode, Plugin
 
 __all__ = ["PLUGIN", "main"]
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import click
 
 from cni_invoker.documents.jsontypes import render_json
-from cni_invoker.plugin import CallError
 from cni_ipam_etcd.reservations import Reservations
 from cni_ipam_etcd.settings import DEFAULT_FILE, Settings
+from cni_plugin import CallError
 
 __all__ = ["commands"]
 

@@ -27,8 +27,8 @@ from cni_invoker.documents.jsontypes import (
     parse_json,
     render_json,
 )
-from cni_invoker.plugin import CallError, ErrorCode
 from cni_ipam_etcd.settings import Endpoint, Settings
+from cni_plugin import CallError, ErrorCode
 
 __all__ = ["NO_ANSWER", "REFUSED", "Etcd", "Pair", "absent", "delete", "put", "read", "same"]
 

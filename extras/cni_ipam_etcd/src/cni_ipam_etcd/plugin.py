@@ -6,10 +6,10 @@ import os
 from typing import Final
 
 from cni_invoker.documents.jsontypes import JsonObject, find_object
-from cni_invoker.plugin import Call, CallError, ErrorCode, Plugin
 from cni_ipam_etcd.reservations import Reservations
 from cni_ipam_etcd.section import Section
 from cni_ipam_etcd.settings import Settings
+from cni_plugin import Call, CallError, ErrorCode, Plugin
 
 __all__ = ["PLUGIN", "main"]
 

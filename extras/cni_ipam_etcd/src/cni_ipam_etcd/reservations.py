@@ -9,11 +9,11 @@ from datetime import UTC, datetime
 from typing import Final
 
 from cni_invoker.documents.jsontypes import JsonError
-from cni_invoker.plugin import CallError, ErrorCode
 from cni_ipam_etcd.etcd import Etcd, Pair, absent, delete, put, read, same
 from cni_ipam_etcd.ranges import IpAddress, RangeSet, first_gap
 from cni_ipam_etcd.reservation import Keys, Reservation, last_key
 from cni_ipam_etcd.settings import Settings
+from cni_plugin import CallError, ErrorCode
 
 __all__ = ["FULL", "TAKEN", "Reservations"]
 

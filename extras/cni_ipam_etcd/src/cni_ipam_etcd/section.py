@@ -16,8 +16,8 @@ from cni_invoker.documents.jsontypes import (
     get_objects,
     get_strings,
 )
-from cni_invoker.plugin import Call, CallError, ErrorCode
 from cni_ipam_etcd.ranges import IpAddress, RangeSet, parse_ranges
+from cni_plugin import Call, CallError, ErrorCode
 
 __all__ = ["Section"]
 

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 from cni_invoker.documents.checks import check_network_name
 from cni_invoker.documents.jsontypes import JsonError, JsonObject, as_object, find_str, get_strings, parse_json
 from cni_invoker.errors import InvalidParameter
-from cni_invoker.plugin import CallError, ErrorCode
+from cni_plugin import CallError, ErrorCode
 
 __all__ = ["DEFAULT_FILE", "Endpoint", "Settings"]
 

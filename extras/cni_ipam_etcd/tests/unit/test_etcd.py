@@ -11,9 +11,9 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from cni_invoker.plugin import CallError
 from cni_ipam_etcd.etcd import NO_ANSWER, Etcd
 from cni_ipam_etcd.settings import Settings
+from cni_plugin import CallError
 
 LIMIT_S = 0.5
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from cni_bridge_spec import JsonObject
-from cni_invoker.plugin import CallError, ErrorCode
 from cni_ipam_etcd.settings import Settings
+from cni_plugin import CallError, ErrorCode
 
 
 def test_an_object_and_a_file(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from cni_invoker.documents.jsontypes import (
     parse_json,
     render_json,
 )
-from cni_invoker.plugin import CallError, ErrorCode
+from cni_plugin import CallError, ErrorCode
 from cnm_plugin.http import post
 
 if TYPE_CHECKING:

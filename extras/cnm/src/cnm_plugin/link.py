@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from cni_invoker.documents.jsontypes import JsonObject, JsonValue, as_object, get_objects, parse_json
-from cni_invoker.plugin import Call, CallError, ErrorCode
-from cni_invoker.plugin_call import run_in_namespace
+from cni_plugin import Call, CallError, ErrorCode, run_in_namespace
 
 __all__ = ["Routes", "is_gone", "place", "render_commands", "show", "take_out", "without_second_default"]
 

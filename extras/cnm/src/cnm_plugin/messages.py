@@ -22,7 +22,7 @@ from cni_invoker.documents.jsontypes import (
     get_objects,
     get_str,
 )
-from cni_invoker.plugin import Call, CallError, ErrorCode
+from cni_plugin import Call, CallError, ErrorCode
 
 if TYPE_CHECKING:
     from cni_invoker.documents.results import Result

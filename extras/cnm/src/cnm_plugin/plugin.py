@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from cni_invoker.documents.jsontypes import JsonError, JsonObject, find_str, get_bool, get_str
-from cni_invoker.plugin import Call, CallError, ErrorCode, Plugin
+from cni_plugin import Call, CallError, ErrorCode, Plugin
 from cnm_plugin.driver import Driver, Refusal, find_driver
 from cnm_plugin.link import Routes, is_gone, place, show, take_out
 from cnm_plugin.messages import (

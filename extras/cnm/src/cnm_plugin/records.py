@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from cni_invoker.documents.jsontypes import JsonError, JsonObject, as_object, parse_json, render_json
-from cni_invoker.plugin import CallError, ErrorCode
+from cni_plugin import CallError, ErrorCode
 
 __all__ = ["DATA_DIR", "NetworkRecords"]
 

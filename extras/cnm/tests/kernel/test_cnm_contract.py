@@ -16,7 +16,7 @@ from typing import Final
 import pytest
 
 from cni_bridge_spec import JsonObject, get_object, get_str, render_json
-from cni_invoker.plugin import CallError
+from cni_plugin import CallError
 from cnm_plugin.driver import Driver, DriverAddress
 from cnm_plugin.messages import identity
 from tests.lab.unix_http import is_answering

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from cni_invoker.plugin import CallError
+from cni_plugin import CallError
 from cnm_plugin.driver import Driver, DriverAddress
 
 

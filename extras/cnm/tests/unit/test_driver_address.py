@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cni_bridge_spec import JsonObject, render_json
-from cni_invoker.plugin import CallError
+from cni_plugin import CallError
 from cnm_plugin.driver import DriverAddress, Tls, find_driver
 
 

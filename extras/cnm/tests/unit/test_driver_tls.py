@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from cni_invoker.plugin import CallError, ErrorCode
+from cni_plugin import CallError, ErrorCode
 from cnm_plugin.driver import Driver, find_driver
 from tests.certificates import certificates_script
 

@@ -10,7 +10,7 @@ from typing import Final
 SLOW: Final = {"asyncio", "ctypes", "dataclasses", "email", "http", "inspect", "logging", "ssl"}
 LOADED: Final = "import sys; {statement}; print(*sorted({{name.partition('.')[0] for name in sys.modules}}))"
 ADD: Final = """
-from cni_invoker.plugin import Plugin
+from cni_plugin import Plugin
 def add(call):
     return {"interfaces": [{"name": "eth0"}], "ips": [{"address": "10.1.0.9/24", "interface": 0}]}
 Plugin(add=add, delete=print, versions=("1.0.0",)).run("x")
@@ -31,7 +31,7 @@ def test_slow_modules_are_not_loaded() -> None:
 def test_a_result_is_checked_and_converted_without_its_records() -> None:
     """The answer to ADD is, which all plugins in Python give."""
     statement = "from cni_invoker.documents.result_documents import check_result, convert_result"
-    assert (loaded(f"{statement}; import cni_invoker.plugin") - loaded("pass")).isdisjoint(SLOW)
+    assert (loaded(f"{statement}; import cni_plugin") - loaded("pass")).isdisjoint(SLOW)
     environment = {"CNI_COMMAND": "ADD", "CNI_CONTAINERID": "c", "CNI_NETNS": "/run/netns/c", "CNI_IFNAME": "eth0"}
     ended = subprocess.run(
         (sys.executable, "-X", "importtime", "-c", ADD),

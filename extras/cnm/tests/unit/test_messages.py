@@ -8,7 +8,7 @@ import pytest
 
 from cni_bridge_spec import JsonObject, JsonValue, get_object, get_objects, load_validator
 from cni_invoker import Result, Verb
-from cni_invoker.plugin import Call, CallError
+from cni_plugin import Call, CallError
 from cnm_plugin.link import render_commands
 from cnm_plugin.messages import Joined, Settings, chosen_interface, create_endpoint, create_network, identity
 

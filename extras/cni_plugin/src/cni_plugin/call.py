@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One call of a plugin, as the plugin sees it; see `cni_invoker.plugin`."""
+"""One call of a plugin, as the plugin sees it; see `cni_plugin`."""
 
 import os
 import sys

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""A plugin that a test writes with `cni_invoker.plugin`, and executes as a runtime does."""
+"""A plugin that a test writes with `cni_plugin`, and executes as a runtime does."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from cni_bridge_spec import JsonObject, as_object, get_int, get_str, parse_json
 
 __all__ = ["ADDRESS", "CONFIG", "IMPORTS", "Answer", "WrittenPlugin"]
 
-IMPORTS = "from cni_invoker.plugin import Call, CallError, ErrorCode, Plugin\n"
+IMPORTS = "from cni_plugin import Call, CallError, ErrorCode, Plugin\n"
 ADDRESS = {"ips": [{"address": "10.1.0.9/24"}]}
 CONFIG = {"cniVersion": "1.1.0", "name": "blue", "type": "ours"}
 CONTAINER = {"CNI_CONTAINERID": "c1", "CNI_NETNS": "/run/netns/c1", "CNI_IFNAME": "eth0"}

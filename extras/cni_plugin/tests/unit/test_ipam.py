@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Plugins written with `cni_invoker.plugin` that run an IPAM plugin."""
+"""Plugins written with `cni_plugin` that run an IPAM plugin."""
 
 import os
 from collections.abc import Mapping
@@ -8,8 +8,8 @@ from collections.abc import Mapping
 import pytest
 
 from cni_bridge_spec import JsonObject
+from extras.cni_plugin.tests.unit.written_plugin import ADDRESS, CONFIG, IMPORTS, Answer, WrittenPlugin
 from tests.plugins import FakePlugins
-from tests.unit.cni_invoker.written_plugin import ADDRESS, CONFIG, IMPORTS, Answer, WrittenPlugin
 
 EVERYTHING = f"""{IMPORTS}
 def add(call):

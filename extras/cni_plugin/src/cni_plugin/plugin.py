@@ -25,7 +25,7 @@ from cni_invoker.documents.jsontypes import (
 from cni_invoker.documents.result_documents import check_result, convert_result
 from cni_invoker.documents.versions import SUPPORTED_VERSIONS, Verb, is_at_least
 from cni_invoker.errors import BadResult, CniError, ErrorCode, InvalidParameter, PluginFailed, failed_words
-from cni_invoker.plugin_call import NEWEST, Call, CallError, is_own_namespace
+from cni_plugin.call import NEWEST, Call, CallError, is_own_namespace
 
 if TYPE_CHECKING:
     from cni_invoker.documents.results import Result

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Plugins written with `cni_invoker.plugin`, executed as a runtime does; for IPAM see `test_plugin_ipam.py`."""
+"""Plugins written with `cni_plugin`, executed as a runtime does; for IPAM see `test_ipam.py`."""
 
-import os
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -11,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from cni_invoker.documents.versions import SUPPORTED_VERSIONS
-from tests.unit.cni_invoker.written_plugin import ADDRESS, CONFIG, IMPORTS, Answer, WrittenPlugin
+from extras.cni_plugin.tests.unit.written_plugin import ADDRESS, CONFIG, IMPORTS, Answer, WrittenPlugin
 
+ROOT = Path(__file__).parents[4]
 ADD = f"def add(call): return {ADDRESS}\n"
 RUN = IMPORTS + ADD + "Plugin(add=add).run()"
 
@@ -30,7 +30,8 @@ def test_starting_loads_little() -> None:
     """Starting costs little more than Python itself: no asyncio, no subprocess, no results."""
     heavy = "{'asyncio', 'subprocess', 'dataclasses', 'inspect', 'logging', 'pathlib', 'cni_invoker.documents.results'}"
     # Bare, because an editable installation imports some of them itself.
-    modules = f"import sys; sys.path.insert(0, {os.fspath(Path(__file__).parents[3])!r})\nimport cni_invoker.plugin\n"
+    paths = [str(ROOT), str(ROOT / "extras/cni_plugin/src")]
+    modules = f"import sys; sys.path[:0] = {paths}\nimport cni_plugin\n"
     code = f"{modules}print(sorted({heavy} & {{*sys.modules}}))"
     loaded = subprocess.run([sys.executable, "-IS", "-c", code], capture_output=True, text=True, check=True)
     assert loaded.stdout.strip() == "[]"

@@ -11,12 +11,12 @@ import pytest
 
 from cni_bridge_spec import JsonObject
 from cni_invoker import Limits, NetworkConfigurationList, PluginFailed, Runtime, installed_plugins, run_preflight
-from cni_invoker.plugin import Plugin
+from cni_plugin import Plugin
+from extras.cni_plugin.tests.unit.written_plugin import CONFIG, WrittenPlugin
 from tests.plugins import FakePlugins
 from tests.unit.cni_invoker.runtime_scene import ATTACHMENT
-from tests.unit.cni_invoker.written_plugin import CONFIG, WrittenPlugin
 
-PROGRAM = """from cni_invoker.plugin import Call, CallError, ErrorCode, Plugin
+PROGRAM = """from cni_plugin import Call, CallError, ErrorCode, Plugin
 def add(call):
     if "fail" in call.config:
         raise KeyError(call.config["fail"])
