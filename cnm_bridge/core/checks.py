@@ -2,9 +2,9 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """What must exist for an endpoint, and what each plugin's CHECK receives; pure.
 
-**Reservations and iptables rules**, as far as the list shows them: only what plugins make by default and in the same
-way in all versions, which is the reservation of `host-local`, the masquerading of `bridge` and `ptp`, the ports of
-`portmap`. Everything else is for the plugins' own CHECK. Rules of a list that chooses nftables are not examined.
+**iptables rules**: those of `bridge` and `ptp` that masquerade, which their CHECK does not look for (plugins 1.1.1 and
+1.9.1), and those of `portmap`, whose CHECK reports what is there (1.1.1). One rule of each plugin and family is looked
+for, which leads to all others of the container. Rules of nftables are not examined.
 
 **CHECK** is to receive what ADD received (CNI SPEC §4), and look at what ADD made. But Docker renames a link that it
 moves, such as `eth0` to `eth1`, may give it another MAC and prefix, and keeps the default route of one network only.
@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from ipaddress import ip_address
 from typing import Final
 
-from cni_bridge_spec import JsonObject, JsonValue, find_int, find_object, find_str, get_bool, get_list, get_objects
+from cni_bridge_spec import JsonObject, JsonValue, find_object, find_str, get_bool, get_list, get_objects
 from cni_invoker import Attachment, NetworkConfigurationList, Result
 from cni_invoker.documents.known_plugins import RULES_BY_ADDRESS
 from cnm_bridge.core.endpoint import Endpoint
@@ -33,9 +33,6 @@ _RATES: Final = ("ingressRate", "egressRate")
 _MASQUERADING: Final = frozenset({"bridge", "ptp"})
 _NFTABLES: Final = "nftables"
 _COMMANDS: Final = {4: "iptables", 6: "ip6tables"}
-_MARKS: Final = {4: 2, 6: 1}
-_MARKING: Final = "externalSetMarkChain"
-"""portmap's key for a chain of another program that marks connections, such as KUBE-MARK-MASQ."""
 
 
 def is_compared(plugin: JsonObject) -> bool:
@@ -61,23 +58,11 @@ def makes_nothing(plugin: JsonObject, capability_args: JsonObject) -> bool:
     return not any(limits.get(rate) for limits in (plugin, given) for rate in _RATES)
 
 
-def find_missing_reservations(
-    plugins: Iterable[JsonObject], addresses: Iterable[IpInterface], existing: Sequence[str]
-) -> Iterator[str]:
-    """Yield the reservations of `host-local` that do not exist, in words."""
-    if any(find_str(find_object(plugin, "ipam") or {}, "type") == "host-local" for plugin in plugins):
-        names = {path.rpartition("/")[2].replace("_", ":") for path in existing}
-        yield from (
-            f"the reservation of {address.ip} by host-local" for address in addresses if str(address.ip) not in names
-        )
-
-
 def find_missing_rules(
     plugins: Iterable[JsonObject],
     addresses: Sequence[IpInterface],
     capability_args: JsonObject,
     existing: Sequence[str],
-    entries: Sequence[str],
 ) -> Iterator[str]:
     """Yield the rules that do not exist, in words.
 
@@ -86,72 +71,24 @@ def find_missing_rules(
         addresses: Its addresses.
         capability_args: What its plugins received by capability.
         existing: Its rules, as the commands that would create them.
-        entries: The rules that lead from the kernel's chains to those that all endpoints share.
     """
+    ports = get_objects(capability_args, CAPABILITY) if CAPABILITY in capability_args else ()
     for plugin in plugins:
-        name = find_str(plugin, "type") or "?"
-        if name in _MASQUERADING and get_bool(plugin, "ipMasq"):
-            if find_str(plugin, "ipMasqBackend") != _NFTABLES:
-                yield from _missing_masquerading(name, addresses, existing)
-        elif is_compared(plugin):
-            ports = _ports(capability_args)
-            yield from _missing_ports(plugin, ports, addresses, existing)
-            yield from _missing_entries(plugin, ports, addresses, entries)
+        for address in addresses:
+            if _masquerades(plugin):
+                chain, match = "POSTROUTING", f"-s {address.ip}/{address.max_prefixlen} "
+            elif is_compared(plugin) and any(_is_for(port, address.version) for port in ports):
+                chain, match = "CNI-HOSTPORT-DNAT", ""
+            else:
+                continue
+            command = f"{_COMMANDS[address.version]} -t nat -A {chain} {match}"
+            if not any(rule.startswith(command) for rule in existing):
+                yield f"the rule of {find_str(plugin, 'type')} in {chain} for {address.ip}"
 
 
-def _ports(capability_args: JsonObject) -> Sequence[JsonObject]:
-    return get_objects(capability_args, CAPABILITY) if CAPABILITY in capability_args else ()
-
-
-def _missing_masquerading(plugin: str, addresses: Iterable[IpInterface], existing: Sequence[str]) -> Iterator[str]:
-    for address in addresses:
-        command = _COMMANDS[address.version]
-        jump = f"{command} -t nat -A POSTROUTING -s {address.ip}/{address.max_prefixlen} "
-        if not any(rule.startswith(jump) for rule in existing):
-            yield f"the rule of {plugin} in POSTROUTING that masquerades {address.ip}"
-        elif not any(rule.startswith(f"{command} -t nat -A CNI-") and "-j MASQUERADE" in rule for rule in existing):
-            yield f"the rule of {plugin} that masquerades, in the chain for {address.ip}"
-
-
-def _missing_ports(
-    plugin: JsonObject, ports: Sequence[JsonObject], addresses: Sequence[IpInterface], existing: Sequence[str]
-) -> Iterator[str]:
-    """Yield the missing rules of portmap: those of each port, and the one that leads to them.
-
-    For each port and family there is one that changes the destination, and, unless `snat` is false, those that mark
-    connections from the containers' subnet, and from the host's loopback address if the family is IPv4.
-    """
-    marks, marking = get_bool(plugin, "snat", default=True), find_str(plugin, _MARKING) or "CNI-HOSTPORT-SETMARK"
-    for address in addresses:
-        start = f"{_COMMANDS[address.version]} -t nat -A "
-        published = [port for port in ports if _is_for(port, address.version)]
-        for port in published:
-            number, protocol = find_int(port, "hostPort"), find_str(port, "protocol") or "tcp"
-            words = f"{start}CNI-DN-", f"-p {protocol}", f"--dport {number} "
-            rules = [rule for rule in existing if all(word in rule for word in words)]
-            marked = sum(rule.endswith(f" -j {marking}") for rule in rules)
-            if not any("-j DNAT" in rule for rule in rules):
-                yield f"the rule of portmap for port {number}/{protocol} of {address.ip}"
-            elif marks and marked < _MARKS[address.version]:
-                yield f"a rule of portmap that marks connections to port {number}/{protocol} of {address.ip}"
-        if published and not any(rule.startswith(f"{start}CNI-HOSTPORT-DNAT ") for rule in existing):
-            yield f"the rule of portmap in CNI-HOSTPORT-DNAT that leads to the ports of {address.ip}"
-
-
-def _missing_entries(
-    plugin: JsonObject, ports: Sequence[JsonObject], addresses: Sequence[IpInterface], entries: Sequence[str]
-) -> Iterator[str]:
-    """Yield the missing rules through which packets get to the chains of portmap, once for all its endpoints."""
-    expected = [("PREROUTING", "CNI-HOSTPORT-DNAT"), ("OUTPUT", "CNI-HOSTPORT-DNAT")]
-    if get_bool(plugin, "snat", default=True) and find_str(plugin, _MARKING) is None:
-        expected.append(("POSTROUTING", "CNI-HOSTPORT-MASQ"))
-    for version in sorted(
-        {address.version for address in addresses if any(_is_for(port, address.version) for port in ports)}
-    ):
-        for chain, target in expected:
-            start = f"{_COMMANDS[version]} -t nat -A {chain} "
-            if not any(rule.startswith(start) and rule.endswith(f" -j {target}") for rule in entries):
-                yield f"the rule of portmap in {chain} ({_COMMANDS[version]}) that leads to {target}, for all endpoints"
+def _masquerades(plugin: JsonObject) -> bool:
+    is_nftables = find_str(plugin, "ipMasqBackend") == _NFTABLES
+    return find_str(plugin, "type") in _MASQUERADING and get_bool(plugin, "ipMasq") and not is_nftables
 
 
 def _is_for(port: JsonObject, version: int) -> bool:

@@ -53,9 +53,6 @@ _LIMIT_S: Final = 10.0
 
 _BY_ADDRESS: Final = frozenset({"CNI-FORWARD", "CNI-ADMIN", "CNI-ISOLATION"})
 """The chains of `firewall`, whose rules have addresses and no container ID."""
-_BUILT_IN: Final = ("PREROUTING", "OUTPUT", "POSTROUTING")
-_SHARED: Final = " -j CNI-HOSTPORT-"
-"""What leads to the chains of `portmap` that all endpoints share."""
 _ID: Final = re.compile(r"[0-9a-f]{16,}")
 """A container ID of ours in a rule's comment."""
 _HOST: Final = re.compile(r" (\S+)/(?:32|128)(?= |$)")
@@ -217,13 +214,11 @@ class OwnedArtifacts:
         reservations: Paths of host-local's files.
         rules: The commands that would create the rules and chains.
         links: Names of IFB links.
-        entries: The rules that lead to chains that all endpoints share, such as `-A PREROUTING … -j CNI-HOSTPORT-DNAT`.
     """
 
     reservations: tuple[str, ...]
     rules: tuple[str, ...]
     links: tuple[str, ...]
-    entries: tuple[str, ...] = ()
 
 
 class HostArtifacts:
@@ -280,7 +275,6 @@ class HostArtifacts:
         return OwnedArtifacts(
             reservations=tuple(reservations),
             rules=tuple(rules),
-            entries=tuple(rule for chain in _BUILT_IN for rule in self._rules.get(chain, ()) if _SHARED in rule),
             links=(link,) if Path("/sys/class/net", link).exists() else (),
         )
 

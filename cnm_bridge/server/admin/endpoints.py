@@ -19,7 +19,7 @@ from cni_bridge_state import EndpointId, EndpointRecord, Phase
 from cni_bridge_state.store import Store
 from cni_invoker import CniError, ConfigurationDirectories, PluginFailed, Runtime
 from cni_invoker.errors import VerbUnsupported
-from cnm_bridge.core.checks import find_missing_reservations, find_missing_rules, plan_checks
+from cnm_bridge.core.checks import find_missing_rules, plan_checks
 from cnm_bridge.core.endpoint import Endpoint
 from cnm_bridge.core.errors import KernelError
 from cnm_bridge.core.link.endpoint_replies import known_addresses
@@ -301,14 +301,12 @@ def _differences(endpoint: Endpoint, made: Snapshot | None, found: Snapshot) -> 
 
 def _missing(endpoint: Endpoint, owned: OwnedArtifacts, notes: list[str]) -> Iterator[_Finding]:
     plugins, addresses = get_objects(endpoint.record.attachment.configuration, "plugins"), known_addresses(endpoint)
-    for one in find_missing_reservations(plugins, addresses, owned.reservations):
-        yield "reservation", f"{one} is missing"
     if shutil.which("iptables-save") is None:
         notes.append("rules are not examined, because there is no iptables-save")
         return
     # The ports of a rebuilt record are for DEL only.
     given = {} if endpoint.snapshot is None else endpoint.record.attachment.capability_args
-    for one in find_missing_rules(plugins, addresses, given, owned.rules, owned.entries):
+    for one in find_missing_rules(plugins, addresses, given, owned.rules):
         yield "rule", f"{one} is missing"
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What each plugin's CHECK receives after Docker has renamed the link, and which reservations and rules are missed."""
+"""What each plugin's CHECK receives after Docker has renamed the link, and which rules are missed."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,7 +12,6 @@ from cni_bridge_spec import JsonObject, get_objects
 from cni_bridge_state import AttachMode, EndpointRecord
 from cnm_bridge.core.checks import (
     PluginCheck,
-    find_missing_reservations,
     find_missing_rules,
     makes_nothing,
     plan_checks,
@@ -87,34 +86,14 @@ ADDRESSES = [ip_interface("10.1.2.3/24"), ip_interface("fd00::3/64")]
 MASQUERADING_BRIDGE: JsonObject = {"type": "bridge", "ipMasq": True, "ipam": {"type": "host-local"}}
 PORTMAP: JsonObject = {"type": "portmap", "capabilities": {"portMappings": True}}
 PORTS: JsonObject = {"portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]}
-CHAIN = "CNI-0123456789abcdef01234567"
 MASQUERADING = [
-    f'iptables -t nat -A POSTROUTING -s 10.1.2.3/32 -m comment --comment "x" -j {CHAIN}',
-    f"iptables -t nat -A {CHAIN} ! -d 224.0.0.0/4 -j MASQUERADE",
-    f'ip6tables -t nat -A POSTROUTING -s fd00::3/128 -m comment --comment "x" -j {CHAIN}',
-    f"ip6tables -t nat -A {CHAIN} ! -d ff00::/8 -j MASQUERADE",
+    'iptables -t nat -A POSTROUTING -s 10.1.2.3/32 -m comment --comment "x" -j CNI-0123456789abcdef01234567',
+    'ip6tables -t nat -A POSTROUTING -s fd00::3/128 -m comment --comment "x" -j CNI-0123456789abcdef01234567',
 ]
-DN = "CNI-DN-0123456789abcdef01234 -p tcp"
 PUBLISHING = [
-    "iptables -t nat -A CNI-HOSTPORT-DNAT -p tcp -m multiport --dports 8080 -j CNI-DN-0123456789abcdef01234",
-    f"iptables -t nat -A {DN} -m tcp --dport 8080 -j DNAT --to-destination 10.1.2.3:80",
-    f"iptables -t nat -A {DN} -m tcp -s 10.1.2.0/24 --dport 8080 -j CNI-HOSTPORT-SETMARK",
-    f"iptables -t nat -A {DN} -m tcp -s 127.0.0.1/32 --dport 8080 -j CNI-HOSTPORT-SETMARK",
-    "ip6tables -t nat -A CNI-HOSTPORT-DNAT -p tcp -m multiport --dports 8080 -j CNI-DN-0123456789abcdef01234",
-    f"ip6tables -t nat -A {DN} -m tcp --dport 8080 -j DNAT --to-destination [fd00::3]:80",
-    f"ip6tables -t nat -A {DN} -m tcp -s fd00::/64 --dport 8080 -j CNI-HOSTPORT-SETMARK",
-]
-ENTRIES = [
-    f"{command} -t nat -A {chain} {match} -j CNI-HOSTPORT-{target}"
+    f"{command} -t nat -A CNI-HOSTPORT-DNAT -p tcp -m multiport --dports 8080 -j CNI-DN-0123456789abcdef01234"
     for command in ("iptables", "ip6tables")
-    for chain, match, target in (
-        ("PREROUTING", "-m addrtype --dst-type LOCAL", "DNAT"),
-        ("OUTPUT", "-m addrtype --dst-type LOCAL", "DNAT"),
-        ("POSTROUTING", '-m comment --comment "CNI portfwd requiring masquerade"', "MASQ"),
-    )
 ]
-MARKED_BY_OTHERS = [rule.replace("CNI-HOSTPORT-SETMARK", "KUBE-MARK-MASQ") for rule in PUBLISHING]
-UNMARKED = [rule for rule in ENTRIES if "MASQ" not in rule]
 
 
 @pytest.mark.parametrize(
@@ -136,61 +115,25 @@ def test_bandwidth_without_a_rate_makes_nothing(plugin: JsonObject, given: JsonO
 
 def test_nothing_is_missing() -> None:
     """Of an untouched container."""
-    paths = ["/var/lib/cni/networks/lan/10.1.2.3", "/var/lib/cni/networks/lan/fd00__3"]
-    assert list(find_missing_reservations([MASQUERADING_BRIDGE], ADDRESSES, paths)) == []
-    assert (
-        list(find_missing_rules([MASQUERADING_BRIDGE, PORTMAP], ADDRESSES, PORTS, MASQUERADING + PUBLISHING, ENTRIES))
-        == []
-    )
+    plugins = [MASQUERADING_BRIDGE, PORTMAP]
+    assert list(find_missing_rules(plugins, ADDRESSES, PORTS, MASQUERADING + PUBLISHING)) == []
 
 
-@pytest.mark.parametrize("index", range(4))
-def test_a_missing_rule_of_masquerading(index: int) -> None:
-    """Each of the rules that the plugin makes for a family is needed."""
-    rules = [rule for number, rule in enumerate(MASQUERADING) if number != index]
-    (found,) = find_missing_rules([MASQUERADING_BRIDGE], ADDRESSES, {}, rules, [])
-    assert str(ADDRESSES[index // 2].ip) in found
+@pytest.mark.parametrize(("plugin", "rules"), [(MASQUERADING_BRIDGE, MASQUERADING), (PORTMAP, PUBLISHING)])
+@pytest.mark.parametrize("index", range(2))
+def test_a_missing_rule(plugin: JsonObject, rules: list[str], index: int) -> None:
+    """Each family needs its own."""
+    others = [rule for number, rule in enumerate(rules) if number != index]
+    (found,) = find_missing_rules([plugin], ADDRESSES, PORTS, others)
+    assert (str(ADDRESSES[index].ip) in found, str(plugin["type"]) in found) == (True, True)
 
 
-@pytest.mark.parametrize("index", range(7))
-def test_a_missing_rule_of_a_port(index: int) -> None:
-    """Each of the rules of a family is needed."""
-    rules = [rule for number, rule in enumerate(PUBLISHING) if number != index]
-    (found,) = find_missing_rules([PORTMAP], ADDRESSES, PORTS, rules, ENTRIES)
-    assert "portmap" in found
-
-
-@pytest.mark.parametrize("index", range(6))
-def test_a_missing_entry(index: int) -> None:
-    """No port of the host works without the rule that leads to the chain of all ports."""
-    entries = [rule for number, rule in enumerate(ENTRIES) if number != index]
-    (found,) = find_missing_rules([PORTMAP], ADDRESSES, PORTS, PUBLISHING, entries)
-    assert ENTRIES[index].split()[4] in found
-    assert not list(find_missing_rules([PORTMAP], ADDRESSES, {}, [], entries))
-    elsewhere = [*entries, f"{ENTRIES[index]}-OF-ANOTHER"]
-    assert list(find_missing_rules([PORTMAP], ADDRESSES, PORTS, PUBLISHING, elsewhere)) == [found]
-
-
-@pytest.mark.parametrize(
-    ("plugin", "port", "rules", "entries"),
-    [
-        ({**PORTMAP, "snat": False}, {}, [PUBLISHING[index] for index in (0, 1, 4, 5)], UNMARKED),
-        ({**PORTMAP, "externalSetMarkChain": "KUBE-MARK-MASQ"}, {}, MARKED_BY_OTHERS, UNMARKED),
-        (PORTMAP, {"hostIP": "127.0.0.1"}, PUBLISHING[:4], ENTRIES[:3]),
-        (PORTMAP, {"hostIP": "::1"}, PUBLISHING[4:], ENTRIES[3:]),
-    ],
-)
-def test_what_a_port_needs(plugin: JsonObject, port: JsonObject, rules: list[str], entries: list[str]) -> None:
-    """Without `snat` nothing is marked, or a chain of another program marks; an address of the host has one family."""
+@pytest.mark.parametrize(("host", "needed"), [("127.0.0.1", PUBLISHING[:1]), ("::1", PUBLISHING[1:])])
+def test_a_port_of_one_family(host: str, needed: list[str]) -> None:
+    """An address of the host has one."""
     (plain,) = get_objects(PORTS, "portMappings")
-    ports: JsonObject = {"portMappings": [{**plain, **port}]}
-    assert list(find_missing_rules([plugin], ADDRESSES, ports, rules, entries)) == []
-
-
-def test_a_missing_reservation() -> None:
-    """The address is named."""
-    (found,) = find_missing_reservations([MASQUERADING_BRIDGE], ADDRESSES, ["/var/lib/cni/networks/lan/10.1.2.3"])
-    assert "fd00::3" in found
+    ports: JsonObject = {"portMappings": [{**plain, "hostIP": host}]}
+    assert list(find_missing_rules([PORTMAP], ADDRESSES, ports, needed)) == []
 
 
 @pytest.mark.parametrize(
@@ -204,5 +147,4 @@ def test_a_missing_reservation() -> None:
 )
 def test_what_a_list_does_not_promise_is_not_missed(plugin: JsonObject) -> None:
     """Other plugins make other rules, or none."""
-    assert list(find_missing_rules([plugin], ADDRESSES, PORTS, [], [])) == []
-    assert list(find_missing_reservations([plugin], ADDRESSES, [])) == []
+    assert list(find_missing_rules([plugin], ADDRESSES, PORTS, [])) == []

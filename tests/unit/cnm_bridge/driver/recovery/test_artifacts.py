@@ -61,14 +61,6 @@ async def test_rules_are_found_by_comment_chain_and_address(tmp_path: Path) -> N
     assert sorted(found.rules) == sorted(f"iptables -t nat {rule}" for rule in own)
 
 
-async def test_entries_belong_to_all(tmp_path: Path) -> None:
-    """The rules that lead to the chain of all published ports are found with each endpoint, apart from its own."""
-    entry = "-A PREROUTING -m addrtype --dst-type LOCAL -j CNI-HOSTPORT-DNAT"
-    docker = "-A PREROUTING -m addrtype --dst-type LOCAL -j DOCKER"
-    found = await HostArtifacts([], saved(entry, docker), 0.0).find(record(tmp_path))
-    assert (found.rules, found.entries) == ((), (f"iptables -t nat {entry}",))
-
-
 async def test_reservations_are_found_by_container(tmp_path: Path) -> None:
     """Also in the directory that the endpoint's list chooses; those of another container are not its own."""
     (tmp_path / "lan").mkdir()
