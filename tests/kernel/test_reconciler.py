@@ -18,6 +18,7 @@ from cni_bridge_state.store import Store
 from cnm_bridge.assembly import Daemon, assemble
 from cnm_bridge.core.wire import CreateNetwork
 from tests.kernel.engine import FakeEngine, closing, network
+from tests.kernel.namespace import Namespace
 from tests.records import NETWORK, endpoint, put, settings_in
 
 OTHER = NetworkId("b" * 64)
@@ -131,6 +132,24 @@ async def test_endpoints_of_a_removed_network_are_deleted(store: Store, engine: 
         await daemon.reconciler.once()
     assert [found.phase for found in store.endpoints()] == [Phase.DELETING]
     assert daemon.teardowns.all.keys() == {record.id}
+
+
+@pytest.mark.usefixtures("few_processes")
+async def test_a_running_container_that_the_engine_does_not_show(
+    store: Store, engine: FakeEngine, daemon: Daemon, inhabited: Namespace
+) -> None:
+    """A dockerd that cannot read its own store shows no endpoints: what is in use is kept, which is logged once."""
+    await store.put_engine_identity(engine.identity)
+    record = replace(endpoint(token_hex(32)), sandbox_key=str(inhabited.path))
+    await put(store, record)
+    name = f"cni-bridge-{record.id}"
+    inhabited.ip("link add eth0 type veth peer name other", f"link property add dev eth0 altname {name}")
+    with structlog.testing.capture_logs() as logged:
+        async with engine.running():
+            for _ in range(3):
+                await daemon.reconciler.once()
+    assert [line["event"] for line in logged if line["log_level"] == "warning"].count("endpoint.in_use") == 1
+    assert store.get_endpoint(record.id).phase is Phase.JOINED
 
 
 async def test_an_endpoint_whose_plugin_hangs(

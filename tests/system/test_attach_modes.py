@@ -9,7 +9,6 @@ import pytest
 
 from cni_bridge_spec import get_object, get_objects, get_str
 from tests.lab import Container, Engine, wait_until
-from tests.lab.programs import CNI_BIN_DIRS
 from tests.system.calls import ask_status, wait_torn_down
 from tests.system.equivalence import assert_equivalent, run_directly
 from tests.system.netlink_trace import tracing
@@ -170,17 +169,6 @@ def test_links_that_are_moved_between_namespaces(scene: Scene, mode: str) -> Non
 
 
 @pytest.mark.usefixtures("sandbox_before_join")
-def test_a_plugin_that_fails_in_the_sandbox(scene: Scene) -> None:
-    """The container does not start, Docker shows the plugin's error, and nothing is left of the endpoint."""
-    scene.plugin("broken", '[ $CNI_COMMAND = DEL ] || { echo \'{"code": 100, "msg": "out of order"}\'; exit 1; }')
-    network = scene.network(scene.configure([*bridge(scene.subnet()), {"type": "broken"}]), *SANDBOX)
-    scene.lab.docker("rm", "-f", scene.run(scene.bridge_network()[0]).name)  # chains that plugins never remove
-    before = scene.lab.state()
-    assert "out of order" in scene.run_refusal(network)
-    assert scene.lab.wait_clean(before) == ""
-
-
-@pytest.mark.usefixtures("sandbox_before_join")
 @pytest.mark.parametrize("mode", ["hybrid", "direct"])
 @pytest.mark.parametrize("kind", ["bridge", "ptp"])
 @pytest.mark.representatives("bridge-direct")
@@ -302,23 +290,6 @@ def test_modes_that_are_not_possible(scene: Scene, engine: Engine) -> None:
         assert "move is possible" in error
     network = scene.network(scene.configure(bridge(scene.subnet())))
     assert "auto, fast, move, sandbox" in scene.run_refusal(f"name={network},driver-opt=cni.attach=quick")
-
-
-@pytest.mark.usefixtures("sandbox_before_join")
-@pytest.mark.long
-def test_the_plugin_static_is_missing(private_scene: Scene) -> None:
-    """Docker does not learn the addresses in the sandbox, and *fast* moves; the reason names the plugin."""
-    scene, lab = private_scene, private_scene.lab
-    for directory in CNI_BIN_DIRS:
-        if lab.path(f"{directory}/static").exists():
-            lab.run("mount", "--bind", "/dev/null", f"{directory}/static")
-    name = scene.configure(bridge(scene.subnet()))
-    scene.run(scene.network(name, *SANDBOX))
-    assert modes(scene) == ["direct"]
-    network = scene.network(name, "-o", "cni.attach=fast")
-    scene.run(network)
-    assert modes(scene) == ["direct", "move"]
-    assert "plugin static is not installed" in lab.run("cni-bridge", "explain", network).stdout
 
 
 DEMANDS = """[ $CNI_COMMAND = ADD ] && echo $CNI_NETNS > /run/added-in

@@ -11,7 +11,7 @@ import pytest
 
 from tests.lab import Lab, wait_until
 from tests.system.plugin_lists import PORTMAP
-from tests.system.scene import PASS, Scene, bridge
+from tests.system.scene import Scene, bridge
 
 TEST = (sys.executable, "-m", "cnm_bridge", "test")
 
@@ -76,21 +76,6 @@ def test_a_start_that_fails(scene: Scene) -> None:
     )
     assert "not today" in start["detail"]
     assert containers(scene.lab) == []
-
-
-@pytest.mark.long
-def test_a_teardown_that_fails(scene: Scene) -> None:
-    """Docker has removed the containers, and the DEL must still complete: not everything is removed."""
-    scene.plugin("sulky", f'[ "$CNI_COMMAND" = DEL ] && [ -e /run/bad-mood ] && exit 1; {PASS}')
-    lab, network = scene.lab, scene.network(scene.configure((*bridge(scene.subnet()), {"type": "sulky"})))
-    before = lab.state()
-    lab.write("/run/bad-mood", "")
-    done = lab.run(*TEST, "--json", network, check=False)
-    assert (done.returncode, steps(done.stdout)["start"], steps(done.stdout)["cleanup"]) == (1, "passed", "failed")
-    assert "the teardown of an endpoint has not completed" in done.stdout
-    assert containers(lab) == []
-    lab.remove("/run/bad-mood")
-    assert lab.wait_clean(before, 60.0) == ""
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])

@@ -8,7 +8,7 @@ import pytest
 
 from cni_bridge_spec import JsonObject, get_object, get_objects, get_str
 from cnm_bridge.core.settings import AttachOption
-from tests.lab import DAEMON_COMMAND, Container, Engine, Lab, wait_until
+from tests.lab import DAEMON_COMMAND, Container, Engine, Lab
 from tests.system.calls import ask_status
 from tests.system.scene import PREV_RESULT, Scene, bridge, ptp, reaches
 
@@ -153,18 +153,3 @@ def test_a_list_that_cannot_be_moved(scene: Scene, engine: Engine) -> None:
     assert lab.wait_clean(before) == ""
     container = scene.run(f"name={network},driver-opt={OPTION}=red0", "--network", builtin)
     assert names(container) == {"eth0", "red0"}
-
-
-@pytest.mark.long
-@pytest.mark.usefixtures("sandbox_before_join")
-def test_a_list_that_cannot_be_moved_after_a_boot(private_scene: Scene) -> None:
-    """While dockerd boots it does not say which networks a container has, and the container starts all the same."""
-    scene, lab = private_scene, private_scene.lab
-    scene.plugin("vrf", f'[ "$CNI_COMMAND" = ADD ] || exit 0; {PASS_ON}')
-    subnet = scene.subnet()
-    network = scene.network(scene.configure([*bridge(subnet), VRF]))
-    container = scene.run(network, "--restart=always", "--stop-timeout=1")
-    lab.restart_dockerd()
-    wait_until(lambda: get_object(container.inspect(), "State")["Running"] is True, "the container")
-    assert modes(scene) == ["sandbox"]
-    assert reaches(container, subnet.gateway)

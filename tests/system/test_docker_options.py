@@ -89,30 +89,6 @@ def test_sysctls_of_the_link(scene: Scene) -> None:
     assert "NAME=VALUE" in scene.creation_refusal("--ipam-driver=null", "-o", f"cni.network={name}", *wrong)
 
 
-@pytest.mark.parametrize(
-    ("option", "error"),
-    [
-        ("com.docker.network.driver.mtu=1400", '"mtu"'),
-        ("com.docker.network.bridge.name=br0", "driver bridge"),
-    ],
-)
-def test_options_without_effect_are_refused(scene: Scene, option: str, error: str) -> None:
-    """The error names what to use instead, for a network and for a container, and nothing is left behind."""
-    name = scene.configure(bridge(scene.subnet()))
-    assert error in scene.creation_refusal("--ipam-driver=null", "-o", f"cni.network={name}", "-o", option)
-    network = scene.network(name)
-    before = scene.lab.state()
-    assert error in scene.run_refusal(f"name={network},driver-opt={option}")
-    assert scene.lab.wait_clean(before) == ""
-
-
-def test_options_of_macvlan_are_refused(scene: Scene) -> None:
-    """Who types `-o parent` is shown the list's key and the command that makes such a list."""
-    error = scene.creation_refusal("--ipam-driver=null", "-o", "parent=eth0")
-    assert '"master"' in error
-    assert "cni-bridge network create NAME --parent LINK" in error
-
-
 def test_options_of_other_tools_do_not_refuse_a_container(scene: Scene) -> None:
     """They have no effect, and are logged once; one that begins as ours is misspelt, and refused."""
     network, subnet = scene.bridge_network()

@@ -6,18 +6,16 @@ Its limits were measured: it looks for a plugin's socket for some seconds, repea
 fifteen seconds or more, and repeats it without its body.
 """
 
-import signal
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
 
-from cni_bridge_spec import get_object, get_str
+from cni_bridge_spec import get_str
 from tests.lab import Engine, Lab, wait_until
 from tests.system.calls import (
     BOTH,
     NETWORK,
-    SANDBOX,
     call,
     create_endpoint,
     create_network,
@@ -28,28 +26,6 @@ from tests.system.scene import PREV_RESULT, Scene, bridge, reaches
 
 _BEYOND_S = 120
 """Longer than dockerd waits for an absent driver: 15 seconds for each call of a removal."""
-
-
-@pytest.mark.long
-@pytest.mark.timeout(240)
-def test_a_container_removed_during_a_long_absence_of_the_daemon(private_scene: Scene) -> None:
-    """Docker gives up waiting and forgets the container; others start as soon as the daemon runs again."""
-    lab = private_scene.lab
-    network, subnet = private_scene.bridge_network(ipv6=True)
-    before = lab.state()
-    container = private_scene.run(network)
-    endpoint = container.endpoint(network).endpoint_id
-    network_id = lab.docker("network", "inspect", "-f", "{{.Id}}", network)
-    lab.stop_daemon(signal.SIGTERM)
-    lab.run("docker", "rm", "-f", container.name, check=False, timeout_s=_BEYOND_S)
-    assert container.name not in lab.docker("ps", "-a", "--format", "{{.Names}}").split()
-    lab.start_daemon()
-    other = private_scene.run(network)
-    assert reaches(other, subnet.gateway)
-    lab.docker("rm", "-f", other.name)
-    # as reconcile does when it finds that Docker does not have the endpoint
-    assert call(lab, "DeleteEndpoint", {"NetworkID": network_id, "EndpointID": endpoint}) == {}
-    assert lab.wait_clean(before) == ""
 
 
 @pytest.mark.long
@@ -70,27 +46,6 @@ def test_a_restart_policy_and_a_daemon_that_starts_late(private_scene: Scene) ->
     assert reaches(container, subnet.gateway)
     lab.docker("rm", "-f", container.name)
     assert lab.wait_clean(before) == ""
-
-
-def test_calls_while_the_engine_does_not_answer(private_scene: Scene) -> None:
-    """Leave and DeleteEndpoint do not need the engine's API, which is not up yet when they arrive at boot."""
-    lab = private_scene.lab
-    create_network(lab, private_scene.configure(bridge(private_scene.subnet(), ipv6=True)))
-    before = lab.state()
-    create_endpoint(lab)
-    call(lab, "Join", {**BOTH, "SandboxKey": SANDBOX, "Options": {}})
-    assert lab.dockerd is not None
-    lab.dockerd.kill(signal.SIGSTOP)  # its socket accepts, but no request is answered
-    try:
-        assert call(lab, "Leave", BOTH) == {}
-        assert call(lab, "DeleteEndpoint", BOTH) == {}
-        lab.restart_daemon(signal.SIGKILL)
-        assert get_object(create_endpoint(lab), "Interface")
-        assert call(lab, "DeleteEndpoint", BOTH) == {}
-    finally:
-        lab.dockerd.kill(signal.SIGCONT)
-    assert lab.wait_clean(before) == ""
-    call(lab, "DeleteNetwork", {"NetworkID": NETWORK})
 
 
 @pytest.mark.smoke

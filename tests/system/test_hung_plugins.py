@@ -115,28 +115,6 @@ def test_the_undo_of_a_start_that_fails(all_slots: Hanging) -> None:
     all_slots.assert_none_ended()
 
 
-def test_the_undo_of_a_start_that_fails_hangs(hanging: Hanging) -> None:
-    """Docker receives the error while that DEL hangs; the DEL goes on in the background."""
-    scene = hanging.scene
-    scene.plugin("refusing", """[ "$CNI_COMMAND" != ADD ] || { echo '{"code": 100, "msg": "no"}'; exit 1; }""")
-    network = scene.network(scene.configure([*bridge(scene.subnet()), HANGING, {"type": "refusing"}]))
-    assert 'type="refusing" failed (add): no' in scene.run_refusal(network)
-    hanging.wait_held(1)
-    hanging.assert_none_ended()
-
-
-def test_an_address_that_is_needed_again(all_slots: Hanging) -> None:
-    """A container on another network receives it as soon as the former owner's own DEL has completed."""
-    scene = all_slots.scene
-    subnet = scene.subnet()
-    address = f"10.80.{subnet.number}.9"
-    main: JsonObject = {**bridge(subnet)[0], "ipam": {"type": "static", "addresses": [{"address": f"{address}/24"}]}}
-    network = scene.network(scene.configure([main]))
-    scene.lab.docker("rm", "-f", scene.run(network).name)
-    assert reaches(scene.run(network), subnet.gateway)
-    all_slots.assert_none_ended()
-
-
 def _log(lab: Lab) -> str:
     assert lab.daemon is not None
     return lab.daemon.log()

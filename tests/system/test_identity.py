@@ -110,22 +110,6 @@ def test_selected_labels(private_scene: Scene, network: str) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("pid", ["own", "host"])
-def test_a_container_that_shares_the_sandbox(private_scene: Scene, network: str, pid: str) -> None:
-    """`docker network connect`: the plugins receive the identity of the sandbox's owner, or none if it is not known."""
-    scene, lab = private_scene, private_scene.lab
-    owner = scene.run(scene.builtin_network(), *(("--pid=host",) if pid == "host" else ()))
-    scene.run(f"container:{owner.name}")
-    name = scene.network(network, "-o", "cni.identity=docker", mode="direct")
-    lab.docker("network", "connect", "--driver-opt", "com.docker.network.endpoint.ifname=lan0", name, owner.name)
-    (record,) = received(scene)
-    if pid == "host":
-        assert record["args"] == ""
-    else:
-        assert arguments(record)["DOCKER_CONTAINER_NAME"] == owner.name
-
-
-@pytest.mark.long
 def test_the_end_of_a_container_that_shares_the_sandbox(private_scene: Scene) -> None:
     """It is not the end of the owner, whose ports are revoked when another network becomes its gateway."""
     scene, lab = private_scene, private_scene.lab

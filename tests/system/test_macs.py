@@ -51,18 +51,6 @@ def test_a_mac_that_tuning_sets(scene: Scene) -> None:
     assert container.exec("cat", "/proc/sys/net/ipv6/conf/eth0/disable_ipv6").strip() == "1"
 
 
-@pytest.mark.moves("a container in the host's PID namespace has no first process")
-@pytest.mark.parametrize("options", [(), ("--pid=host",)], ids=["", "always moved"])
-def test_a_plugin_that_ignores_its_mac_capability(scene: Scene, options: Sequence[str]) -> None:
-    """A plugin that declares the capability `mac` and does not set the MAC is an error."""
-    subnet = scene.subnet()
-    scene.plugin("bridge", 'unset CNI_ARGS; sed \'s/"runtimeConfig"/"ignored"/\' | exec /usr/lib/cni/bridge')
-    network = scene.network(scene.configure(with_capability(subnet)))
-    before = scene.lab.state()
-    assert "ignored the requested MAC" in scene.run_refusal(network, "--mac-address", MAC, *options)
-    assert scene.lab.wait_clean(before) == ""
-
-
 def macs(container: Container, *networks: str) -> list[str]:
     """Return a container's MACs on networks as Docker shows them, after comparing them with those of its links."""
     shown = [container.endpoint(network).mac for network in networks]

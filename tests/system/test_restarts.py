@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from cni_bridge_spec import JsonObject
-from tests.lab import CommandFailed, Lab
+from tests.lab import Lab
 from tests.lab.waiting import wait_until
 from tests.system.scene import Scene, bridge, reaches
 
@@ -101,37 +101,6 @@ def test_restart_policies_after_a_crash_of_docker(private_scene: Scene, requeste
     if requested != "a port":
         assert container.link().addresses == addresses
     lab.docker("rm", "-f", container.name)
-    assert lab.wait_clean(before, timeout_s=20) == ""
-
-
-@pytest.mark.long
-def test_docker_is_killed_while_a_port_is_published(private_scene: Scene) -> None:
-    """The container starts again at once, although its former endpoint, which Docker has forgotten, holds the port.
-
-    On Engine 28 a call that waits for that endpoint ends when dockerd runs again.
-    """
-    lab = private_scene.lab
-    crash = "/run/crash-of-docker"
-    private_scene.plugin(
-        "portmap",
-        'input=$(cat); printf "%s" "$input" | /usr/lib/cni/portmap; ended=$?; case "$CNI_COMMAND$input" in '
-        f'ADD*hostPort*) rm {crash} 2>/dev/null && kill -KILL $(busybox pidof dockerd);; esac; exit "$ended"',
-    )
-    plugins: list[JsonObject] = [
-        *bridge(private_scene.subnet()),
-        {"type": "portmap", "capabilities": {"portMappings": True}},
-    ]
-    network = private_scene.network(private_scene.configure(plugins))
-    before = lab.state()
-    name = private_scene.create(network, "-p", "8081:80")
-    lab.write(crash, "")
-    with pytest.raises(CommandFailed):
-        lab.docker("start", name)
-    assert lab.dockerd is not None
-    assert lab.dockerd.wait() == -signal.SIGKILL
-    lab.start_dockerd()
-    lab.docker("start", name)
-    lab.docker("rm", "-f", name)
     assert lab.wait_clean(before, timeout_s=20) == ""
 
 

@@ -18,31 +18,6 @@ from tests.system.scene import Scene, reaches, wait_logged
 OFTEN = ("--reconcile-interval", "1")
 BACKUP = "/run/backup.json"
 
-WITHOUT_ENDPOINTS = """
-import http.client, json, socket, socketserver
-from http.server import BaseHTTPRequestHandler
-class Docker(http.client.HTTPConnection):
-    def connect(self):
-        self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.connect("/run/docker.sock")
-class Engine(BaseHTTPRequestHandler):
-    def do_GET(self):
-        if "/events" in self.path:
-            self.send_response(200); self.end_headers(); self.rfile.read(); return
-        docker = Docker("docker")
-        docker.request("GET", self.path)
-        answer = docker.getresponse()
-        document = json.loads(answer.read())
-        if "/networks/" in self.path and "Containers" in document: document["Containers"] = {}
-        body = json.dumps(document).encode()
-        self.send_response(answer.status); self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body))); self.end_headers(); self.wfile.write(body)
-    def address_string(self): return "client"
-    def log_message(self, *words): print(self.path, flush=True)
-socketserver.ThreadingUnixStreamServer("/run/engine.sock", Engine).serve_forever()
-"""
-"""A proxy of Docker's engine that shows no endpoints: dockerd answers like this when it cannot read its own store."""
-
 
 def change_records(lab: Lab, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
     """Change the stored endpoints, by export and import; the daemon must be stopped."""
@@ -98,29 +73,3 @@ def test_an_outdated_record(
     assert reaches(other, subnet.gateway)
     lab.docker("rm", "-f", container.name, other.name)
     assert lab.wait_clean(before, timeout_s=20) == ""
-
-
-@pytest.mark.long
-def test_an_engine_that_shows_no_endpoints(private_scene: Scene) -> None:
-    """The kernel shows that the container still runs: its endpoint is kept, although the engine does not list it."""
-    lab = private_scene.lab
-    network, subnet = private_scene.bridge_network(ipv6=True)
-    before = lab.state()
-    container = private_scene.run(network)
-    made = lab.state()
-    fake_engine = lab.spawn(sys.executable, "-c", WITHOUT_ENDPOINTS)
-    lab.stop_daemon()
-    lab.start_daemon(*OFTEN, "--docker-host", "unix:///run/engine.sock")
-    wait_logged(lab, "endpoint.in_use")
-    wait_reconciled(lab)
-    assert leftovers(lab.state(), made) == ""
-    assert reaches(container, subnet.gateway)
-    assert lab.daemon is not None
-    assert "endpoint.dead" not in lab.daemon.log()
-    assert lab.daemon.log().count("endpoint.in_use") == 1
-    lab.docker("rm", "-f", container.name)
-    assert lab.wait_clean(before, timeout_s=20) == ""
-    lab.stop_daemon()
-    lab.start_daemon()
-    fake_engine.close()
-    lab.remove("/run/engine.sock")

@@ -6,7 +6,6 @@ from functools import partial
 
 import pytest
 
-from cni_bridge_spec import JsonObject
 from tests.lab import Container
 from tests.lab.waiting import wait_until
 from tests.system.scene import PREV_RESULT, Scene, bridge
@@ -57,20 +56,6 @@ def test_source_routing_on_two_networks(scene: Scene, *, running: bool) -> None:
     assert container.in_network("ip", "rule").stdout == before
 
 
-def test_rules_are_removed_with_their_network(scene: Scene) -> None:
-    """After `docker network disconnect` no rule of the network is left, and a second connect makes them again."""
-    subnet = scene.subnet()
-    network = scene.network(scene.configure([*bridge(subnet), {"type": "sbr"}]))
-    first, _ = scene.bridge_network()
-    container = scene.run(first)
-    before = container.in_network("ip", "rule").stdout
-    for _ in range(2):
-        scene.lab.docker("network", "connect", network, container.name)
-        wait_until(lambda: container.in_network("ip", "rule").stdout != before, "a rule")
-        scene.lab.docker("network", "disconnect", network, container.name)
-        assert container.in_network("ip", "rule").stdout == before
-
-
 def test_ipv6_of_a_link_without_a_global_address(scene: Scene) -> None:
     """Docker disables IPv6 on a link without a global address; the IPv6 routes and addresses of plugins are kept."""
     subnet = scene.subnet()
@@ -86,19 +71,6 @@ ip -6 route add fd99::/64 via fe80::1 dev eth0
     wait_until(lambda: shows(container, "ip", "-6", "address", words="fe80::77/64"), "a link-local address")
     wait_until(lambda: shows(container, "ip", "route", words="10.6.0.0/16 via inet6 fe80::1 dev eth0"), "a route")
     wait_until(lambda: shows(container, "ip", "-6", "route", words="fd99::/64 via fe80::1 dev eth0"), "a route")
-
-
-@pytest.mark.engine_since("28", "writes its sysctls before the sync of the sandbox")
-def test_a_plugins_sysctl_overrides_dockers(scene: Scene) -> None:
-    """A sysctl of `tuning` is in effect even if it is the kernel's default and Docker sets another value.
-
-    Before Engine 28 runc writes its sysctls after the sync of the sandbox, some time before the process starts.
-    """
-    subnet = scene.subnet()
-    tuning: JsonObject = {"type": "tuning", "sysctl": {"net.ipv4.ip_unprivileged_port_start": "1024"}}
-    container = scene.run(scene.network(scene.configure([*bridge(subnet), tuning])))
-    name = "/proc/sys/net/ipv4/ip_unprivileged_port_start"
-    assert container.in_network("cat", name).stdout.strip() == "1024"
 
 
 def test_the_default_route_of_a_new_gateway_keeps_its_mtu(scene: Scene) -> None:

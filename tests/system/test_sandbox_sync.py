@@ -12,22 +12,6 @@ from tests.system.plugin_lists import TUNING, commands, defaults, dual, main, si
 from tests.system.scene import Scene
 
 
-def test_connect_and_disconnect_while_running(scene: Scene) -> None:
-    """On a second network the link has another name; it is complete when `docker network connect` returns."""
-    subnet = scene.subnet()
-    name = scene.configure([main("bridge", subnet, static(v4(subnet), gateway=False)), TUNING])
-    wanted = run_directly(scene.lab, name)
-    network = scene.network(name)
-    first, _ = scene.bridge_network()
-    container = scene.run(first)
-    for _ in range(2):
-        scene.lab.docker("network", "connect", network, container.name)
-        (added,) = (link.name for link in container.links() if link.name != "eth0")
-        assert container.in_network("cat", f"/proc/sys/net/ipv4/conf/{added}/arp_filter").stdout.strip() == "1"
-        assert_equivalent(scene.lab, container, wanted, added)
-        scene.lab.docker("network", "disconnect", network, container.name)
-
-
 def test_connect_beside_dockers_own_bridge(scene: Scene) -> None:
     """Of a container with exposed ports, for which older engines do not call; `eth0` is Docker's, so ours is moved."""
     subnet = scene.subnet()

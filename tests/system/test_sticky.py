@@ -131,33 +131,6 @@ def test_a_key_of_two_containers(scene: Scene, mode: str) -> None:
 
 
 @pytest.mark.long
-def test_a_mac_that_another_container_has(scene: Scene) -> None:
-    """The address is the same, the MAC another one."""
-    network = scene.network(scene.configure(host_local(scene.subnet(), 10, 20)))
-    first = scene.run(sticky(network, "web"))
-    before = facts(first)
-    remove(scene.lab, first)
-    other = scene.run(network, "--mac-address", before[1])
-    second = scene.run(sticky(network, "web"))
-    assert facts(second)[0] == before[0]
-    assert facts(second)[1] != facts(other)[1]
-
-
-@pytest.mark.long
-def test_given_values_take_precedence(scene: Scene) -> None:
-    """`cni.ips` and `--mac-address` are used, and remembered."""
-    subnet = scene.subnet()
-    network = scene.network(scene.configure(bridge(subnet)))
-    remove(scene.lab, scene.run(sticky(network, "web")))
-    given, mac = subnet.ipv4.replace("0/24", "77"), "02:42:ac:11:00:99"
-    second = scene.run(sticky(network, "web", f"cni.ips={given}"), "--mac-address", mac)
-    assert (ip_of(second), facts(second)[1]) == (given, mac)
-    remove(scene.lab, second)
-    third = scene.run(sticky(network, "web"))
-    assert (ip_of(third), facts(third)[1]) == (given, mac)
-
-
-@pytest.mark.long
 def test_another_network_with_the_same_list(scene: Scene) -> None:
     """A key belongs to the list, so it survives `docker network rm`."""
     name = scene.configure(host_local(scene.subnet(), 10, 20))
