@@ -141,15 +141,6 @@ class PortRequest:
     host_port_end: int
 
 
-class DnsOption(StrEnum):
-    """What happens to the container's resolv.conf, if the CNI result has name servers."""
-
-    SEARCH = "search"
-    """Search domains and options are added; Docker's name server stays, so containers' names are resolved."""
-    REPLACE = "replace"
-    """The result's name servers and search domains replace those of Docker."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdentityRequest:
     """The request that plugins receive the identity of the container, which is known from Join on.
@@ -219,7 +210,6 @@ class AttachmentRecord:
         reservation: The result of the IPAM plugin, if that ran at CreateEndpoint, before all other plugins; else None.
         reservation_input: What the IPAM plugin received then; None if that follows from `configuration` and `args`.
         identity: The request that plugins receive the container's identity at Join; None if there is none.
-        dns: What happens to the container's resolv.conf; None if it stays as it is.
         mode_reason: Why the link gets there in this way, in words that follow "because"; empty if that is unknown.
         sticky: The container's key, None if it has none.
     """
@@ -235,7 +225,6 @@ class AttachmentRecord:
     reservation: JsonObject | None = None
     reservation_input: ReservationInput | None = None
     identity: IdentityRequest | None = None
-    dns: DnsOption | None = None
     mode_reason: str = ""
     sticky: StickyRecord | None = None
 

@@ -93,6 +93,17 @@ class EngineRefused(EngineUnavailable):
     """It answered that it does not do what was asked: nothing has changed."""
 
 
+class FileKept(Exception):
+    """A file that Docker mounts in a container has to stay as it is; reads as the reason."""
+
+
+class NotDockersFile(FileKept):
+    """The user has mounted another one at its place."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"the container's /etc/{name} is not the file that Docker mounts there")
+
+
 class AddressClaimed(CniError):
     """A plugin's DEL has to wait: an attachment that is being added may receive one of the addresses.
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from cni_bridge_spec import JsonError, JsonObject, JsonValue, parse_json
-from cni_bridge_state import DnsOption, IdentityRequest
+from cni_bridge_state import IdentityRequest
 from cni_invoker import NetworkConfigurationList
 from cni_invoker.documents.checks import check_argument
 from cni_invoker.errors import BadConfiguration, InvalidParameter
@@ -48,14 +48,13 @@ ATTACH: Final = "cni.attach"
 _IFNAME_PREFIX: Final = "cni.ifname-prefix"
 _CLIENT_ID: Final = "cni.dhcp.client-id"
 STICKY: Final = "cni.sticky"
-_DNS: Final = "cni.dns"
 _ARGS: Final = "cni.args."
 _LABELS: Final = "cni.labels."
 _CAPABILITY: Final = "cni.capability."
 
 OPTIONS: Final = frozenset(
     {
-        *(CONFIGURATION, INLINE, ATTACH, IPS, _IFNAME_PREFIX, _CLIENT_ID, STICKY, _DNS),
+        *(CONFIGURATION, INLINE, ATTACH, IPS, _IFNAME_PREFIX, _CLIENT_ID, STICKY),
         *(*IDENTITY_OPTIONS, *BANDWIDTH_OPTIONS, *EGRESS_OPTIONS),
     }
 )
@@ -85,7 +84,6 @@ _KNOWN_ARGS: Final = {
 UNENCODABLE: Final = re.compile("[\0\ud800-\udfff]")
 """What no argument, environment variable or path of a process may have."""
 _DEFAULT_PREFIX: Final = "eth"
-_NO_DNS: Final = "ignore"
 _IDENTIFIER: Final = re.compile(r"[ -~]{1,128}")
 _KEY: Final = re.compile(r"[a-z0-9][a-z0-9_.-]{0,127}")
 """As names of containers, in lower case: `docker run` of 20.10 converts the values of driver-opt."""
@@ -113,7 +111,6 @@ class Options:
         identity: Whether and how plugins receive the identity of the container; None if not.
         identity_args: The template by which they receive it in `args` as well, None if it was not given.
         egress: What containers of the network reach; their own further entries are among `capabilities`.
-        dns: What happens to the container's resolv.conf, if the plugins' result has name servers; None for nothing.
         unknown: The names of the endpoint's options that are neither ours nor known to be Docker's.
     """
 
@@ -131,7 +128,6 @@ class Options:
     sticky: str | None = None
     identity: IdentityRequest | None = None
     identity_args: JsonObject | None = field(default=None, hash=False)
-    dns: DnsOption | None = None
     egress: EgressOptions = EgressOptions()  # noqa: RUF009 - frozen
     unknown: tuple[str, ...] = ()
 
@@ -215,7 +211,6 @@ def parse_options(network: Mapping[str, str], endpoint: Mapping[str, str] | None
         sticky=_parse_key(options[STICKY]) if STICKY in options else None,
         identity=parse_identity(options),
         identity_args=parse_identity_args(options[IDENTITY_ARGS]) if IDENTITY_ARGS in options else None,
-        dns=_parse_dns(options.get(_DNS, _NO_DNS)),
         egress=parse_egress(options),
         unknown=unknown,
     )
@@ -306,13 +301,6 @@ def _parse_key(text: str) -> str:
             "container's name",
         )
     return key
-
-
-def _parse_dns(text: str) -> DnsOption | None:
-    try:
-        return None if text == _NO_DNS else DnsOption(text)
-    except ValueError as exc:
-        raise BadOption(_DNS, f"{text!r} is unknown; give {', '.join((_NO_DNS, *DnsOption))}") from exc
 
 
 def list_name(network: EngineNetwork, lists: Container[str]) -> str | None:

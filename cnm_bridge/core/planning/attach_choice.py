@@ -25,7 +25,7 @@ from typing import Final, assert_never
 
 from cni_bridge_state import AttachMode
 from cni_invoker import NetworkConfigurationList, PluginConfiguration
-from cnm_bridge.core.engine_facts.engine import DNS_BEFORE_START, SANDBOX_AT_JOIN, EngineVersion
+from cnm_bridge.core.engine_facts.engine import SANDBOX_AT_JOIN, EngineVersion
 from cnm_bridge.core.errors import BadOption, Refused
 from cnm_bridge.core.link.expected_link import DELEGATES
 from cnm_bridge.core.lists.address_ranges import RANGED
@@ -123,12 +123,6 @@ def choose_mode(request: AttachRequest, static_versions: Collection[str] | None)
         Refused: The list or the engine cannot do what is requested, or no mode is possible for the list; the text
             names the plugin or the option, the reason, and the mode that is possible.
     """
-    dns, version = request.options.dns, request.version
-    if dns is not None and version is not None and not version.calls_before_start:
-        raise Refused(
-            f"cni.dns={dns} is not possible: Docker Engine {version} does not call the driver between writing "
-            f"resolv.conf and starting the container; {DNS_BEFORE_START} and newer do"
-        )
     choice = _choose_by_option(request, static_versions)
     if choice.mode.in_sandbox:
         return choice
@@ -139,7 +133,7 @@ def choose_mode(request: AttachRequest, static_versions: Collection[str] | None)
             f"mode move does ({choice.reason}); give cni.ifname-prefix, to which Docker appends a number",
         )
     if request.requires_identity:
-        is_new = _find_engine_obstacle(version) is None
+        is_new = _find_engine_obstacle(request.version) is None
         remedy = f"choose cni.attach={AttachOption.SANDBOX}" if is_new else _NEWER_ENGINE
         raise Refused(
             "cni.identity-required: plugins cannot know the container in mode move, in which they run before Docker "

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Final
 
 from cni_bridge_spec import JsonError, JsonObject, JsonValue, find_object, get_objects, get_str, parse_json, render_json
-from cni_bridge_state import DnsOption
 from cni_invoker import PluginConfiguration, Request
 from cnm_bridge.core.link.expected_link import DELEGATES
 from cnm_bridge.core.lists.address_ranges import find_ranges
@@ -23,11 +22,6 @@ from cnm_bridge.core.planning.ports import CAPABILITY, idle_without_ports
 _OURS: Final = "CNI_"
 _RESERVATION: Final = 1
 """The number of the IPAM plugin that runs at CreateEndpoint, if Docker learns the addresses."""
-_NAME_SERVERS: Final = {
-    DnsOption.SEARCH: "search: Docker's stay; search domains of the result are added, and options that it alone has",
-    DnsOption.REPLACE: "replace: those of the result replace Docker's, so names of containers are not resolved; "
-    "without any, Docker's stay",
-}
 _SHORT: Final = 100
 """The longest JSON value that is printed on one line, in characters."""
 
@@ -66,7 +60,6 @@ class Explanation:
             "sticky": self.plan.options.sticky,
             "identity": self._identity(),
             "dhcp": self._dhcp(),
-            "dns": None if self.plan.options.dns is None else self.plan.options.dns.value,
             "attach": {"mode": self.plan.attach.mode.shown, "reason": self.plan.attach.reason},
             "plugins": [
                 {
@@ -109,7 +102,7 @@ class Explanation:
             yield "It reaches only what the plugin egress allows."
         if not plan.attach.mode.docker_knows_addresses:
             yield "Docker does not know its addresses, so other containers do not find it by name."
-        elif plan.options.dns is not DnsOption.REPLACE:
+        else:
             yield "Containers find each other by name."
         plugins = [plugin.type for plugin in configuration.plugins]
         yield (
@@ -149,12 +142,7 @@ class Explanation:
                 f"key            {plan.options.sticky}: plugins are also asked for the addresses and the MAC of the "
                 "last container with it"
             )
-        dns = plan.options.dns
-        further = {
-            "identity": self._identity(),
-            "DHCP": self._dhcp(),
-            "name servers": None if dns is None else _NAME_SERVERS[dns],
-        }
+        further = {"identity": self._identity(), "DHCP": self._dhcp()}
         yield from (f"{name:<14} {text}" for name, text in further.items() if text is not None)
         yield from (f"warning        {warning}" for warning in self.warnings)
 

@@ -60,7 +60,6 @@ def planned_record(
         args=plan.args,
         capability_args=plan.capability_args,
         identity=plan.options.identity,
-        dns=plan.options.dns,
         sticky=plan.sticky,
     )
     return EndpointRecord(

@@ -20,7 +20,7 @@ from typing import Final
 import structlog
 
 from cni_bridge_spec import find_object
-from cni_bridge_state import DnsOption, EndpointRecord, Phase, WrongPhase
+from cni_bridge_state import EndpointRecord, Phase, WrongPhase
 from cni_bridge_state.store import Store
 from cni_invoker import NetworkConfigurationList, PluginFailed, Result, Runtime
 from cnm_bridge.core.endpoint import Endpoint
@@ -182,13 +182,10 @@ class MoveAttacher:
 
 
 def warn_of_dns(record: EndpointRecord) -> None:
-    """Log name servers of a result that `cni.dns` does not bring into the container, and their lack if it is to."""
+    """Log name servers of a result, which no driver can give to Docker."""
     dns = find_object(record.result or {}, "dns") or {}
-    option = record.attachment.dns
-    if any(dns.values()) and option is None:
+    if any(dns.values()):
         log.warning("endpoint.dns_unused", configuration=record.attachment.network, dns=dns)
-    if option is DnsOption.REPLACE and not dns.get("nameservers"):
-        log.warning("endpoint.dns_not_replaced", endpoint_id=record.id, configuration=record.attachment.network)
 
 
 def snapshot_of(endpoint: Endpoint) -> Snapshot:

@@ -7,7 +7,7 @@ or HTTP.
 """
 
 import cnm_bridge.system.kernel.netlink  # noqa: F401  # before other modules import pyroute2
-from cnm_bridge.system.kernel.container_files import read_host_config
+from cnm_bridge.system.kernel.container_files import FileEdit, read_host_config
 from cnm_bridge.system.kernel.host import WATCHES_AT_ONCE
 from cnm_bridge.system.kernel.host_ports import HostPorts
 from cnm_bridge.system.kernel.kernel import Kernel
@@ -22,6 +22,7 @@ from cnm_bridge.system.kernel.view import KernelView
 __all__ = [
     "WATCHES_AT_ONCE",
     "Baseline",
+    "FileEdit",
     "Finish",
     "HostPorts",
     "Kernel",

@@ -14,14 +14,14 @@ inspect waits for the start that waits for us (moby #50586).
 import os
 import re
 import stat
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from errno import ENOENT
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from cni_bridge_spec import JsonError, JsonObject, as_object, parse_json
-from cnm_bridge.core.container_files import ContainerFile, ContainerRecord, Edit, FileEdit
+from cnm_bridge.core.errors import FileKept, NotDockersFile
 
 _OWN: Final = Path("/proc/self")
 _ID, _DEVICE, _ROOT, _POINT = 0, 2, 3, 4
@@ -30,7 +30,10 @@ _OF_A_CONTAINER: Final = re.compile(r"/([0-9a-f]{64})/(hosts|hostname|resolv\.co
 """What a file that dockerd mounts is called, in the directory of the container's ID."""
 _LARGEST_DOCUMENT: Final = 1 << 20
 _LARGEST_FILE: Final = 1 << 16
-_TOO_LARGE: Final = f"it is larger than {_LARGEST_FILE >> 10} KiB"
+
+FileEdit: TypeAlias = Callable[[str, JsonObject | None], str]
+"""Receives the content of a file and dockerd's `config.v2.json` of its container, None if that cannot be read; returns
+the new content. Raises `FileKept` if the file has to stay as it is."""
 
 
 class Mount(NamedTuple):
@@ -64,39 +67,37 @@ def has_container_files(process: Path) -> bool:
     return any(map(_container_of, read_mounts(process)))
 
 
-def edit_container_file(process: Path, file: ContainerFile, edit: Edit) -> FileEdit | None:
-    """Edit a file in place; return what `edit` returned.
-
-    None if another file is mounted there (`-v FILE:/etc/hosts`), which is left alone.
+def edit_container_file(process: Path, name: str, edit: FileEdit) -> bool:
+    """Edit a file below `/etc` in place; return whether it has changed.
 
     Args:
         process: The directory of a process of the container in `/proc`.
-        file: The file.
+        name: The name of the file.
         edit: Returns the new content.
 
     Raises:
+        NotDockersFile: Another file is mounted there (`-v FILE:/etc/hosts`).
+        FileKept: It is too large, or the error of `edit`.
         OSError: The process has ended, or the file cannot be written, or is not visible on this host.
     """
-    mounts = [mount for mount in read_mounts(process) if mount.point == f"/etc/{file.value}"]
+    mounts = [mount for mount in read_mounts(process) if mount.point == f"/etc/{name}"]
     if not mounts or _container_of(mounts[-1]) is None:  # the last one covers the others
-        return None
+        raise NotDockersFile(name)
     with ExitStack() as stack:
         directory = _open_directory(stack, mounts[-1])
-        descriptor = _open_file(stack, file.value, os.O_RDWR, directory)
+        descriptor = _open_file(stack, name, os.O_RDWR, directory)
         if descriptor is None:
-            return None
+            raise NotDockersFile(name)
         data = os.pread(descriptor, _LARGEST_FILE + 1, 0)
         if len(data) > _LARGEST_FILE:  # the container has written it
-            return FileEdit(obstacle=_TOO_LARGE)
-        container = ContainerRecord(
-            config=_read_document(directory, "config.v2.json"), host_config=_read_document(directory, "hostconfig.json")
-        )
-        edited = edit(data.decode("utf-8", "surrogateescape"), container)
-        if edited.content is not None:
-            content = edited.content.encode("utf-8", "surrogateescape")
-            os.pwrite(descriptor, content, 0)  # first: if the daemon is killed now, old lines follow the new ones
-            os.ftruncate(descriptor, len(content))
-    return edited
+            raise FileKept(f"it is larger than {_LARGEST_FILE >> 10} KiB")
+        edited = edit(data.decode("utf-8", "surrogateescape"), _read_document(directory, "config.v2.json"))
+        content = edited.encode("utf-8", "surrogateescape")
+        if content == data:
+            return False
+        os.pwrite(descriptor, content, 0)  # first: if the daemon is killed now, old lines follow the new ones
+        os.ftruncate(descriptor, len(content))
+    return True
 
 
 def read_stored(process: Path, container_id: str, name: str) -> JsonObject | None:

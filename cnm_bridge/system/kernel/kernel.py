@@ -7,10 +7,9 @@ from errno import ESRCH
 from pathlib import Path
 
 from cni_bridge_spec import JsonObject
-from cnm_bridge.core.container_files import ContainerFile, Edit, FileEdit
 from cnm_bridge.core.errors import attempt
 from cnm_bridge.core.link_state import Observation
-from cnm_bridge.system.kernel.container_files import edit_container_file, read_stored
+from cnm_bridge.system.kernel.container_files import FileEdit, edit_container_file, read_stored
 from cnm_bridge.system.kernel.host import PROCESSES, LinkDepartures, in_thread
 from cnm_bridge.system.kernel.netlink.addresses import end_detection
 from cnm_bridge.system.kernel.netlink.links import Link, delete_link, find_link, remove_altname
@@ -132,18 +131,17 @@ class Kernel(KernelView):
                 end_detection(netlink, link)
 
     @in_thread
-    def edit_container_file(self, process: SandboxProcess, file: ContainerFile, edit: Edit) -> FileEdit | None:
-        """Edit a file that dockerd mounts in the container of a process; return what `edit` returned.
-
-        None if another file is mounted there, which is left alone.
+    def edit_container_file(self, process: SandboxProcess, name: str, edit: FileEdit) -> bool:
+        """Edit a file that dockerd mounts in the container of a process; return whether it has changed.
 
         Raises:
+            FileKept: It stays as it is, see `container_files.edit_container_file`.
             KernelError: The process has ended, or the file cannot be read or written.
         """
-        with attempt("edit", f"/etc/{file.value} of process {process.pid}"):
+        with attempt("edit", f"/etc/{name} of process {process.pid}"):
             if find_start(process.pid, self.host.processes) != process.started:
                 raise ProcessLookupError(ESRCH, "it has ended")  # another container's may have its ID
-            return edit_container_file(self.host.processes / str(process.pid), file, edit)
+            return edit_container_file(self.host.processes / str(process.pid), name, edit)
 
     @in_thread
     def read_container(self, pid: int, container_id: str) -> JsonObject | None:

@@ -11,7 +11,6 @@ import pytest
 from cni_bridge_state import (
     AttachmentId,
     AttachmentRecord,
-    DnsOption,
     EndpointId,
     EndpointRecord,
     IdentityRequest,
@@ -68,7 +67,6 @@ def endpoint() -> EndpointRecord:
             reservation={"cniVersion": "1.0.0", "ips": [{"address": "10.1.2.3/24", "gateway": "10.1.0.1"}]},
             reservation_input=ReservationInput(plugin={"type": "host-local"}, args=(("IgnoreUnknown", "1"),)),
             identity=IdentityRequest(labels=("app*",), is_required=True),
-            dns=DnsOption.SEARCH,
             mode_reason="cni.attach=move",
             sticky=StickyRecord(key="web", addresses=("10.1.2.3",), mac="02:00:00:00:00:01"),
         ),

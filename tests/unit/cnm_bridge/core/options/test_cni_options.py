@@ -154,7 +154,6 @@ def test_endpoint_options_win_over_network_options() -> None:
         ("cni.bandwidth.ingress-rate", "\u0663M", "bits per second"),
         ("cni.bandwidth.ingress-rate", "10MB", "bits per second"),
         ("cni.bandwidth.ingress-burst", "1M", "no effect without cni.bandwidth.ingress-rate"),
-        ("cni.dns", "add", "give ignore, search, replace"),
         ("cni.identity", "podman", "give none or docker"),
         ("cni.identity-labels", "app", "no effect without cni.identity=docker"),
         ("cni.identity-required", "true", "no effect without cni.identity=docker"),

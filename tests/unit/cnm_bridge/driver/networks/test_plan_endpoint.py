@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 
 from cni_bridge_spec import JsonObject
-from cni_bridge_state import AttachMode, DnsOption, IdentityRequest, NetworkId, NetworkRecord, RequestedInterface
+from cni_bridge_state import AttachMode, IdentityRequest, NetworkId, NetworkRecord, RequestedInterface
 from cni_bridge_state.store import Store
 from cni_invoker import ConfigurationDirectories, Limits, NetworkConfigurationList, Runtime
 from cnm_bridge.assembly import assemble
 from cnm_bridge.core.engine_facts.engine import EngineVersion
-from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.options.cni_options import Options
 from cnm_bridge.core.planning.attach_choice import AttachChoice
 from cnm_bridge.core.planning.plan import PlanRequest, configuration_digest
@@ -75,13 +74,6 @@ async def test_the_option_precedes_the_setting(plugins: FakePlugins) -> None:
     assert (choice.mode, choice.reason) == (AttachMode.MOVE, "the daemon's --attach=move")
     choice = await choose(plugins, Options(attach=AttachOption.SANDBOX), default=AttachOption.MOVE)
     assert (choice.mode, choice.reason) == (AttachMode.HYBRID, "cni.attach=sandbox")
-
-
-async def test_name_servers_need_an_engine_that_calls_in_time(plugins: FakePlugins) -> None:
-    """In every mode; the error names the engines."""
-    with pytest.raises(Refused, match=r"cni.dns=search is not possible: Docker Engine 27.5 .*; 28.1 and newer do"):
-        await choose(plugins, Options(dns=DnsOption.SEARCH), version=OLD)
-    assert (await choose(plugins, Options(dns=DnsOption.SEARCH))).mode is AttachMode.MOVE
 
 
 @pytest.mark.parametrize("guarded", ["lan", "other"])

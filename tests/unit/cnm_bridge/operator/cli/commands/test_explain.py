@@ -210,21 +210,6 @@ def test_the_mode_of_a_container_on_several_networks(tmp_path: Path, plugins: Fa
 
 
 @pytest.mark.parametrize(
-    ("option", "text"),
-    [
-        ("search", "search: Docker's stay; search domains of the result are added, "),
-        ("replace", "replace: those of the result replace Docker's, "),
-    ],
-)
-def test_name_servers_are_explained(tmp_path: Path, plugins: FakePlugins, option: str, text: str) -> None:
-    """Only if the option is given."""
-    plugins.install("static")
-    assert f"\nname servers   {text}" in explain(tmp_path, "-o", f"cni.dns={option}", "blue").output
-    assert json.loads(explain(tmp_path, "--json", "-o", f"cni.dns={option}", "blue").stdout)["dns"] == option
-    assert "name servers" not in explain(tmp_path, "blue").output
-
-
-@pytest.mark.parametrize(
     ("mode", "identity"),
     [
         ("move", "docker, but not known in mode move"),
