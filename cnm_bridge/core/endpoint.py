@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final
 
+from cni_bridge_spec import JsonValue
 from cni_bridge_state import AttachmentId, EndpointId, EndpointRecord
 from cni_invoker import Attachment, NetworkConfigurationList, Result
 from cnm_bridge.core.link_state import Snapshot
@@ -139,6 +140,11 @@ class Endpoint:
         if any(plugin.type == "host-device" for plugin in self.network.plugins):
             return True
         return self.snapshot is not None and self.snapshot.link.kind is None
+
+    @property
+    def device(self) -> JsonValue:
+        """The name on the host of the device of `host-device`, if its list has the name."""
+        return next((one.document.get("device") for one in self.network.plugins if one.type == "host-device"), None)
 
     @cached_property
     def attachment(self) -> Attachment:

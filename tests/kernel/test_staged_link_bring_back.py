@@ -10,7 +10,8 @@ from typing import Final
 
 import pytest
 
-from cni_bridge_spec import get_strings
+from cni_bridge_spec import JsonObject, get_strings
+from cni_invoker import Attachment, NetworkConfigurationList, Runtime
 from cnm_bridge.core.errors import KernelError
 from cnm_bridge.core.link_state import IpInterface
 from cnm_bridge.system.kernel import Kernel, LinkLocation
@@ -191,6 +192,33 @@ async def test_a_stand_in_that_a_plugin_has_moved(kernel: Kernel, host: Namespac
     taken_out.ip("link set eth0 down", f"link set eth0 netns {os.getpid()} name {HOST_NAME}")
     await kernel.remove_staging(taken_out.path)
     wait_until(lambda: host.links() == set(), "the end of the veth, whose peer is in the staging namespace")
+
+
+DEVICES: Final = {
+    "veth": "link add {name} type veth peer name outside",
+    "macvlan": "link add link outside name {name} type macvlan",
+}
+
+
+@pytest.mark.parametrize(("name", "has_alias"), [("device1", False), ("device1", True), ("eth0", False)])
+@pytest.mark.parametrize("kind", DEVICES)
+async def test_a_device_whose_plugin_was_killed(
+    kernel: Kernel, runtime: Runtime, host: Namespace, staging: Namespace, *, kind: str, has_alias: bool, name: str
+) -> None:
+    """`host-device` had moved it, and not yet renamed it: DEL returns it. It would end with the staging namespace."""
+    if kind == "macvlan":
+        host.ip("link add outside type veth peer name far")
+    host.ip(DEVICES[kind].format(name=name), f"link set {name} netns {staging.path}")
+    if has_alias:
+        staging.ip(f"link set {name} alias {name}")
+    for _ in range(2):  # the first DEL was killed before it ran
+        assert await bring_back(kernel, staging, addresses=None, is_device=True) is LinkLocation.STAGING
+    document: JsonObject = {"cniVersion": "1.0.0", "name": "test", "plugins": [{"type": "host-device", "device": name}]}
+    attachment = Attachment(container_id="c1", ifname="eth0", netns=str(staging.path))
+    await runtime.delete(NetworkConfigurationList.from_document(document), attachment, None)
+    assert name in host.links()
+    assert staging.links() == set()
+    host.ip(f"link delete {name}", *(["link delete outside"] if kind == "macvlan" else []))
 
 
 async def test_a_link_that_is_found_later(

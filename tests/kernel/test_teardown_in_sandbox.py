@@ -68,9 +68,9 @@ def tear_down(store: Store, kernel: Kernel, fakes: FakePlugins, tmp_path: Path) 
     return run
 
 
-async def put_joining(store: Store, netns: Path) -> None:
+async def put_joining(store: Store, netns: Path, *plugins: JsonObject) -> None:
     """Store an endpoint of mode *direct* whose first plugin was interrupted in the sandbox."""
-    made = endpoint(ID, Phase.PENDING, plugins=[{"type": name} for name in PLUGINS])
+    made = endpoint(ID, Phase.PENDING, plugins=plugins or [{"type": name} for name in PLUGINS])
     attachment = replace(made.attachment, mode=AttachMode.DIRECT, netns=str(netns))
     link = LinkState(name="eth0", kind="veth", mac=OWN_MAC, mtu=0, noarp=False)
     expected = Snapshot(link=link, addresses=(), routes=()).to_json()
@@ -82,6 +82,28 @@ async def put_joining(store: Store, netns: Path) -> None:
 def deleted_by(fakes: FakePlugins) -> list[str]:
     """Return the plugins whose DEL has run, in order."""
     return [name for name, verb in fakes.calls if verb == "DEL"]
+
+
+@pytest.mark.parametrize("whose", ["killed in ADD", "killed in DEL", "the container's"])
+async def test_a_device_whose_plugin_was_killed(
+    store: Store, kernel: Kernel, runtime: Runtime, *, host: Namespace, pin: Path, tmp_path: Path, whose: str
+) -> None:
+    """`host-device` had moved it, and not yet renamed it, or had renamed it back: DEL returns it."""
+    inside = Namespace(pin)
+    host.ip("link add device1 type veth peer name outside", f"link set device1 netns {pin}")
+    inside.ip("link add device2 type veth peer name eth7")
+    if whose == "killed in DEL":
+        inside.ip("link set device1 alias device1")
+    else:
+        pin.with_name(f"{ID}.settings").touch()
+    if whose == "the container's":
+        inside.ip("link set device1 up")
+    await put_joining(store, pin, {"type": "host-device", "device": "device1"})
+    attachers = make_attachers(store, runtime, kernel, tmp_path / "run")
+    teardown = make_teardown(store, attachers, kernel, tmp_path, pending=PendingTeardowns())
+    await teardown.undo(store.get_endpoint(EndpointId(ID)))
+    assert ("device1" in host.links()) is (whose != "the container's")
+    host.ip("link delete outside")
 
 
 async def test_a_repeated_teardown_resumes(

@@ -234,7 +234,7 @@ class SandboxDetacher:
         pin, staging = pin_path(self.run_dir, record.attachment.id), staging_path(self.run_dir, record.attachment.id)
         mac = endpoint.snapshot.link.mac if endpoint.snapshot else None
         name = await self.kernel.pin(pin, record.attachment.ifname, endpoint.altname).find(
-            mac, plugins_have_run=endpoint.netns == pin
+            mac, plugins_have_run=endpoint.netns == pin, device=endpoint.device
         )
         if name is not None:
             endpoint = await self.move.keep_addresses(endpoint, progress, pin, name)

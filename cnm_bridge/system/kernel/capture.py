@@ -72,10 +72,14 @@ def capture(netlink: Netlink, link: Link, baseline: Baseline, *, reply_limit_s: 
 def _refuse_further_links(links: tuple[Link, ...], own: Link) -> None:
     """Refuse any link besides the container's own and those of the kernel; the error names the first."""
     for link in links:
-        name, kind = link.state.name, link.state.kind
-        of_kernel = name == "lo" or (_FALLBACKS.get(name) == kind and not link.is_up)
-        if link.index != own.index and not of_kernel:
-            raise NotCarriable(f"a further link, {name} ({kind or 'physical'})")
+        if link.index != own.index and not is_kernels_own(link):
+            raise NotCarriable(f"a further link, {link.state.name} ({link.state.kind or 'physical'})")
+
+
+def is_kernels_own(link: Link) -> bool:
+    """Return whether the kernel has created a link, which it does in each new namespace."""
+    name = link.state.name
+    return name == "lo" or (_FALLBACKS.get(name) == link.state.kind and not link.is_up)
 
 
 def _refuse_uncarriable(netlink: Netlink, link: Link, *, reply_limit_s: float) -> None:

@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from errno import EEXIST
 from pathlib import Path
-from typing import Final
 
 from cnm_bridge.core.errors import LinkMissing, NamespaceRefused, NameTaken, attempt
 from cnm_bridge.core.link_state import IpInterface, Observation, Snapshot
-from cnm_bridge.system.kernel.capture import capture
+from cnm_bridge.system.kernel.capture import capture, is_kernels_own
 from cnm_bridge.system.kernel.host import Host, in_thread
 from cnm_bridge.system.kernel.netlink.addresses import add_addresses, find_addresses, remove_addresses
 from cnm_bridge.system.kernel.netlink.links import (
@@ -38,8 +37,6 @@ from cnm_bridge.system.kernel.netlink.socket import Netlink
 from cnm_bridge.system.kernel.netns import current_namespace, ensure_namespace, namespace_id, open_namespace
 from cnm_bridge.system.kernel.sandboxes import lost_sandboxes
 from cnm_bridge.system.kernel.sysctl import Baseline
-
-_VETH: Final = "veth"
 
 
 class LinkLocation(StrEnum):
@@ -135,7 +132,7 @@ class StagedLink:
         with attempt("bring back", str(self)), self._in_host_netns(), self.host.netlink() as host_netns:
             ensure_namespace(self.path, host=self.host.id)
             with self._in_staging() as (staging, staging_fd):
-                where = self._retrieve(host_netns, sandbox, staging, staging_fd)
+                where = self._retrieve(host_netns, sandbox, staging, staging_fd, is_device=is_device)
                 link = get_link(staging, self.ifname)
                 if addresses is not None:
                     if where is LinkLocation.STAGING:  # otherwise it has none: a move removes them
@@ -143,7 +140,7 @@ class StagedLink:
                     add_addresses(staging, link, addresses)
                 if self.altname in link.altnames and (is_device or link.state.kind is None):
                     remove_altname(staging, link, self.altname)  # a device of the host outlives the endpoint
-                if is_device and link.state.kind == _VETH and not link.alias:  # a device has one since ADD
+                if is_device and link.state.kind is not None and not link.alias:  # a device has one since ADD
                     set_alias(staging, link, self.host_name)  # `host-device` gives the link this name
         return where
 
@@ -162,7 +159,9 @@ class StagedLink:
     def __str__(self) -> str:
         return f"link {self.ifname} of {self.path}"
 
-    def _retrieve(self, host_netns: Netlink, sandbox: Path | None, staging: Netlink, staging_fd: int) -> LinkLocation:
+    def _retrieve(
+        self, host_netns: Netlink, sandbox: Path | None, staging: Netlink, staging_fd: int, *, is_device: bool
+    ) -> LinkLocation:
         """Find the link and bring it into staging under its name; make a veth if it no longer exists."""
         host_link = find_link_by_altname(host_netns, self.altname) or self._find_unmarked(host_netns)
         if self._fetch(host_netns, host_link, staging, staging_fd):
@@ -174,12 +173,29 @@ class StagedLink:
             return LinkLocation.STAGING
         if sandbox is not None and self._fetch_from(sandbox, staging, staging_fd):
             return LinkLocation.SANDBOX
+        if is_device:
+            self._name_device(staging)
         if find_link(staging, self.ifname) is not None:  # it never left, or this is the veth of an earlier call
             return LinkLocation.STAGING
         if sandbox is not None and self._fetch_from_lost(staging, staging_fd):
             return LinkLocation.SANDBOX
         make_veth(staging, self.ifname)
         return LinkLocation.GONE
+
+    def _name_device(self, staging: Netlink) -> None:
+        """Give a device its name in staging, and the alias by which `host-device` returns it, if it was killed before.
+
+        ADD of 1.1.1 moves the device here, then sets its alias, then renames it; DEL goes the same way back. A virtual
+        device would end with the namespace. The veth of an earlier call has its peer here, so it is not alone.
+        """
+        links = [link for link in list_links(staging) if not is_kernels_own(link)]
+        if len(links) != 1 or links[0].state.kind is None:  # the kernel returns a physical device
+            return
+        (device,) = links
+        if device.state.name != self.ifname or not device.alias:
+            set_alias(staging, device, device.state.name)
+        if device.state.name != self.ifname:
+            rename_link(staging, device, self.ifname)
 
     def _find_unmarked(self, host_netns: Netlink) -> Link | None:
         """Find the link in the host namespace by its name, because a container may have removed the alternative name.
