@@ -2,12 +2,14 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """All settings and limits of the daemon, with defaults and units.
 
-`cnm_bridge.operator.cli` reads their values from command line, environment and file.
+The annotation of a field that an operator can set has its help text: `cnm_bridge.operator.cli.options` makes an option
+of it.
 """
 
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import Annotated
 
 
 class AttachOption(StrEnum):
@@ -52,62 +54,68 @@ class LogFormat(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """The daemon's settings. Those an operator can set are in docs/configuration.md; the others are limits.
+    """The daemon's settings, see the help of each and docs/configuration.md; and its limits.
 
     Attributes:
-        socket: The plugin socket. Docker looks for drivers in `/run/docker/plugins`, by file name.
-        driver: This driver's name in Docker; "" for the file name of `socket`.
-        admin_socket: The socket of the operator's commands; None for `admin.sock` in `run_dir`.
-        cni_conf_dirs: Directories of network configuration lists; the first that has a name wins.
-        cni_bin_dirs: Directories of CNI plugins; the first that has a plugin wins.
-        state_dir: Directory of the database; must survive a reboot.
-        run_dir: Directory of the staging namespaces; may be lost at a reboot.
-        metrics_listen: `ADDRESS:PORT` at which metrics are served over HTTP, for everyone who can connect; "" for none.
-        docker_host: The engine's API, `unix:///path` or `tcp://host:port`.
-        plugin_timeout_s: Time limit of one execution of a plugin.
-        engine_timeout_s: Time limit of one query to the engine during a call; a call makes at most two.
-        engine_background_timeout_s: Time limit of one query to the engine in the background.
         binding_timeout_s: Time limit of CreateEndpoint for learning the name of a new network.
         recovery_timeout_s: Time limit for the cleanup after the previous run, before the first call is answered.
-        boot_recovery_timeout_s: The same after a reboot, if a DEL ends within each `recovery_timeout_s`.
-        reconcile_interval_s: Pause between two rounds that compare the records with engine and kernel.
         reconcile_grace_s: Pause between the two comparisons of one round.
         netlink_timeout_s: Time limit of one netlink reply.
-        drain_timeout_s: Time limit of SIGTERM for running calls and teardowns.
-        attach: How to attach endpoints for which `cni.attach` is not set.
-        scope: Who gives networks their addresses. It must not change while Docker has networks of this driver.
-        allow_inline: Whether a network may bring its own list (`cni.conflist`), which runs plugins with arguments of
-            the caller's choice.
-        cni_arg_names: Names of arguments (`cni.args.NAME`) that plugins read, as they spell them.
-        log_level: The lowest level that is logged.
-        log_format: The format of a log line.
     """
 
-    socket: Path = Path("/run/docker/plugins/cni-bridge.sock")
-    driver: str = ""
-    admin_socket: Path | None = None
-    cni_conf_dirs: tuple[Path, ...] = (Path("/etc/cni/net.d"),)
-    cni_bin_dirs: tuple[Path, ...] = (Path("/opt/cni/bin"), Path("/usr/lib/cni"))
-    state_dir: Path = Path("/var/lib/cni-bridge")
-    run_dir: Path = Path("/run/cni-bridge")
-    metrics_listen: str = ""
-    docker_host: str = "unix:///var/run/docker.sock"
-    plugin_timeout_s: float = 60.0
-    engine_timeout_s: float = 1.0
-    engine_background_timeout_s: float = 30.0
+    config: Annotated[Path, "Configuration file (TOML); the default one may be missing."] = Path(
+        "/etc/cni-bridge/config.toml"
+    )
+    socket: Annotated[Path, "The plugin socket; its file name is the name of the driver in Docker."] = Path(
+        "/run/docker/plugins/cni-bridge.sock"
+    )
+    driver: Annotated[
+        str, "The name of the driver in Docker, if it is not the file name of --socket: that of a managed plugin."
+    ] = ""
+    admin_socket: Annotated[
+        Path | None, "The socket of the operator's commands.  [default: admin.sock in --run-dir]"
+    ] = None
+    metrics_listen: Annotated[str, "Serve metrics at http://ADDRESS:PORT/metrics, to everyone who can connect."] = ""
+    cni_conf_dirs: Annotated[
+        tuple[Path, ...], "Directory of CNI network configurations. Repeatable; the first that has a name wins."
+    ] = (Path("/etc/cni/net.d"),)
+    cni_bin_dirs: Annotated[
+        tuple[Path, ...], "Directory of CNI plugins. Repeatable; the first that has a plugin wins."
+    ] = (Path("/opt/cni/bin"), Path("/usr/lib/cni"))
+    state_dir: Annotated[Path, "Directory of the state; must survive a reboot."] = Path("/var/lib/cni-bridge")
+    run_dir: Annotated[Path, "Directory of the staging namespaces; may be lost at a reboot."] = Path("/run/cni-bridge")
+    docker_host: Annotated[str, "Address of the Docker Engine API."] = "unix:///var/run/docker.sock"
+    engine_timeout_s: Annotated[float, "Time limit of a query to the Docker Engine during a call, in seconds."] = 1.0
+    engine_background_timeout_s: Annotated[
+        float, "Time limit of a query to the Docker Engine in the background, in seconds."
+    ] = 30.0
+    plugin_timeout_s: Annotated[float, "Time limit of one execution of a plugin, in seconds."] = 60.0
+    reconcile_interval_s: Annotated[
+        float, "Seconds between two comparisons of the state with Docker and the kernel."
+    ] = 300.0
+    boot_recovery_timeout_s: Annotated[
+        float, "Seconds that Docker waits at most while the endpoints from before the reboot are torn down."
+    ] = 300.0
+    drain_timeout_s: Annotated[float, "Seconds that SIGTERM waits for running calls and teardowns."] = 80.0
+    attach: Annotated[
+        AttachOption, "How to attach endpoints for which cni.attach is not set; auto loses nothing, fast is faster."
+    ] = AttachOption.AUTO
+    scope: Annotated[
+        Scope, "local, or global in an instance of its own for swarms whose manager gives all addresses."
+    ] = Scope.LOCAL
+    allow_inline: Annotated[
+        bool, "Whether docker network create may pass a CNI configuration itself (-o cni.conflist=JSON)."
+    ] = False
+    cni_arg_names: Annotated[
+        tuple[str, ...],
+        "Name of an argument of plugins (cni.args.NAME), which Docker's command line puts in lower case. Repeatable.",
+    ] = ()
+    log_level: Annotated[LogLevel, "The lowest level that is logged."] = LogLevel.INFO
+    log_format: Annotated[LogFormat, "auto is text on a terminal and JSON elsewhere."] = LogFormat.AUTO
     binding_timeout_s: float = 2.0
     recovery_timeout_s: float = 10.0
-    boot_recovery_timeout_s: float = 300.0
-    reconcile_interval_s: float = 300.0
     reconcile_grace_s: float = 5.0
     netlink_timeout_s: float = 10.0
-    drain_timeout_s: float = 80.0
-    attach: AttachOption = AttachOption.AUTO
-    scope: Scope = Scope.LOCAL
-    allow_inline: bool = False
-    cni_arg_names: tuple[str, ...] = ()
-    log_level: LogLevel = LogLevel.INFO
-    log_format: LogFormat = LogFormat.AUTO
 
     @property
     def driver_name(self) -> str:

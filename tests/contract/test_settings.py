@@ -16,12 +16,13 @@ from cnm_bridge.core.settings import AttachOption, LogLevel, Scope, Settings
 from cnm_bridge.operator.cli.admin_client import AdminClient
 from cnm_bridge.operator.cli.daemon_settings import daemon_settings
 from cnm_bridge.operator.cli.main import main
-from cnm_bridge.operator.cli.options import SETTINGS, settings_from, with_settings
+from cnm_bridge.operator.cli.options import SETTINGS, read_config_file, settings_from, with_settings
 from tests.contract.serving import serving
 from tests.lab.unix_http import request
 from tests.plugins import FakePlugins
 
 CHANGED = Settings(
+    config=Path("/etc/cni-bridge/other.toml"),
     driver="other:latest",
     metrics_listen="127.0.0.1:0",
     plugin_timeout_s=7.5,
@@ -37,10 +38,9 @@ def found_by(*arguments: str) -> Settings:
     """Return the settings that a command finds."""
 
     @click.command()
-    @with_settings(*SETTINGS)
-    @click.pass_context
-    def command(context: click.Context, /, **given: object) -> Settings:
-        return daemon_settings(context, given)
+    @with_settings(*SETTINGS, tolerant=True)
+    def command(*, settings: Settings) -> Settings:
+        return daemon_settings(settings)
 
     found: Settings = command.main([*arguments], standalone_mode=False)
     return found
@@ -90,6 +90,29 @@ async def test_explain_shows_what_the_daemon_would_do(tmp_path: Path) -> None:
     assert found["attach"] == {"mode": "sandbox", "reason": reason}
     assert found["plugins"][0]["environment"]["CNI_NETNS"].startswith(str(tmp_path / "run"))
     assert f"unix://{tmp_path}/no-docker.sock" in done.stderr
+
+
+async def test_mistakes_in_a_file_that_the_daemon_does_not_read(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A second instance has a file of its own: doctor examines that, and the command says what it leaves out."""
+    default, own = tmp_path / "config.toml", tmp_path / "second.toml"
+    default.write_text("socet = '/x'")
+    own.write_text("plugin-timeot = 5\nscope = 'global'")
+    async with serving(tmp_path, Settings(config=own)) as served:
+        given = {"CNI_BRIDGE_CONFIG": str(default), "CNI_BRIDGE_ADMIN_SOCKET": str(served.admin)}
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in given.items():
+                patch.setenv(name, value)
+            found = await asyncio.to_thread(found_by)
+    assert found.config == own
+    assert "option socet: unknown" in capfd.readouterr().err
+    with click.Context(main):
+        values, mistakes = read_config_file(found.config)
+    assert values == {"scope": "global"}
+    assert [mistake.partition(";")[0] for mistake in mistakes] == [
+        f"{own}: option plugin-timeot: unknown to cni-bridge"
+    ]
 
 
 async def test_the_command_line_counts_more(tmp_path: Path) -> None:

@@ -1,129 +1,143 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The daemon's settings, and how they become options of a command, with values from several sources.
+"""The daemon's settings as options of commands, with values from several sources.
 
 The first source that has a value wins: the command line, the environment (`CNI_BRIDGE_<OPTION>`), the configuration
-file, the default. The error for an invalid value names its source.
+file, the default. The error for an invalid value names its source. The file is TOML, with one key per option, spelled
+like the option.
 """
 
+import math
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import replace
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, replace
+from enum import Enum
+from functools import partial, wraps
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar, get_args, get_origin
+from urllib.parse import urlsplit
 
 import click
 from click.core import ParameterSource
 
+from cni_bridge_spec import JsonValue
 from cni_invoker.cli.echo import echo
-from cnm_bridge.core.errors import BadOption
-from cnm_bridge.core.settings import Settings
-from cnm_bridge.operator.cli.setting import (
-    FILE,
-    Checked,
-    Setting,
-    TomlValue,
-    check_engine_address,
-    check_entry,
-    check_metrics_address,
-    read_config_file,
-)
+from cni_invoker.documents.jsontypes import show
+from cnm_bridge.core.errors import BadOption, Refused
+from cnm_bridge.core.settings import Settings, option_name
 
-ADMIN_SOCKET: Final = Setting.of(
-    "admin_socket", "The socket of the operator's commands.  [default: admin.sock in --run-dir]"
-)
-STATE_DIR: Final = Setting.of("state_dir", "Directory of the state; must survive a reboot.")
-RUN_DIR: Final = Setting.of("run_dir", "Directory of the staging namespaces; may be lost at a reboot.")
-DOCKER_HOST: Final = Setting.of(
-    "docker_host",
-    "Address of the Docker Engine API.",
-    kind=Checked("url", check_engine_address),
-    fallback="DOCKER_HOST",
-)
-_CONF_DIRS: Final = Setting.of(
-    "cni_conf_dirs", "Directory of CNI network configurations. Repeatable; the first that has a name wins."
-)
-_BIN_DIRS: Final = Setting.of("cni_bin_dirs", "Directory of CNI plugins. Repeatable; the first that has a plugin wins.")
-
-SETTINGS: Final = (
-    Setting.of("socket", "The plugin socket; its file name is the name of the driver in Docker."),
-    Setting.of(
-        "driver", "The name of the driver in Docker, if it is not the file name of --socket: that of a managed plugin."
-    ),
-    ADMIN_SOCKET,
-    Setting.of(
-        "metrics_listen",
-        "Serve metrics at http://ADDRESS:PORT/metrics, to everyone who can connect.",
-        kind=Checked("address:port", check_metrics_address),
-    ),
-    _CONF_DIRS,
-    _BIN_DIRS,
-    STATE_DIR,
-    RUN_DIR,
-    DOCKER_HOST,
-    Setting.of("engine_timeout_s", "Time limit of a query to the Docker Engine during a call, in seconds."),
-    Setting.of(
-        "engine_background_timeout_s", "Time limit of a query to the Docker Engine in the background, in seconds."
-    ),
-    Setting.of("plugin_timeout_s", "Time limit of one execution of a plugin, in seconds."),
-    Setting.of("reconcile_interval_s", "Seconds between two comparisons of the state with Docker and the kernel."),
-    Setting.of(
-        "boot_recovery_timeout_s",
-        "Seconds that Docker waits at most while the endpoints from before the reboot are torn down.",
-    ),
-    Setting.of("drain_timeout_s", "Seconds that SIGTERM waits for running calls and teardowns."),
-    Setting.of(
-        "attach", "How to attach endpoints for which cni.attach is not set; auto loses nothing, fast is faster."
-    ),
-    Setting.of(
-        "scope",
-        "local, or global in an instance of its own for swarms whose manager gives all addresses.",
-    ),
-    Setting.of(
-        "allow_inline",
-        "Whether docker network create may pass a CNI configuration itself (-o cni.conflist=JSON).",
-    ),
-    Setting.of(
-        "cni_arg_names",
-        "Name of an argument of plugins (cni.args.NAME), which Docker's command line puts in lower case. Repeatable.",
-        kind=click.STRING,
-    ),
-    Setting.of("log_level", "The lowest level that is logged."),
-    Setting.of("log_format", "auto is text on a terminal and JSON elsewhere."),
-)
+R = TypeVar("R")
+_DEFAULTS: Final = Settings()
+_HELP: Final = {one.name: str(get_args(one.type)[1]) for one in fields(Settings) if get_origin(one.type) is Annotated}
+_CONFIG: Final = "config"
 
 
-F = TypeVar("F", bound=Callable[..., object])
+class _NotEmpty(click.Path):
+    """A path that is not empty, which would mean the working directory."""
 
-_DEFAULT_CONFIG: Final = Path("/etc/cni-bridge/config.toml")
-_FILE_KEY: Final = "cnm_bridge.configuration_file"
-_MISTAKES_KEY: Final = "cnm_bridge.configuration_mistakes"
+    def convert(
+        self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None
+    ) -> str | bytes | os.PathLike[str]:
+        """Refuse the empty path."""
+        if value == "":
+            self.fail("is empty", param, ctx)
+        return super().convert(value, param, ctx)
 
 
-def with_settings(
-    *settings: Setting, has_config: bool = True, hidden: bool = False, tolerant: bool = False
-) -> Callable[[F], F]:
-    """Return a decorator that adds settings and `--config` as options to a command.
+DIRECTORY: Final = _NotEmpty(file_okay=False, readable=False, path_type=Path)
+"""A directory, which may not exist, or be readable by root only; that is an error when it is read."""
+FILE: Final = _NotEmpty(dir_okay=False, readable=False, path_type=Path)
+"""A file, likewise."""
+
+
+def seconds(value: str | float) -> float:
+    """Return a duration in seconds; refuse one that is not finite and positive."""
+    try:
+        number = float(value)
+    except ValueError:
+        number = math.nan
+    if not 0 < number < math.inf:
+        raise click.BadParameter(f"{value} is not a positive number of seconds")
+    return number
+
+
+def url(value: str) -> str:
+    """Return the address of an engine; refuse one that is neither a Unix socket nor TCP, or has a port that is none."""
+    try:
+        urlsplit(value).port  # noqa: B018 - it is checked when it is read
+    except ValueError as exc:
+        raise click.BadParameter(f"{value!r}: {exc}") from exc
+    if not value.startswith(("unix:///", "tcp://", "http://", "https://")):
+        raise click.BadParameter(f"{value!r} is neither unix:///path nor tcp://host:port")
+    return value
+
+
+def address(value: str) -> str:
+    """Return where metrics are served; refuse what is not an IP address with a port, but for the empty text."""
+    if value:
+        from cnm_bridge.system.sockets import parse_address  # noqa: PLC0415 - most daemons serve none
+
+        try:
+            parse_address(value)
+        except Refused as exc:
+            raise click.BadParameter(str(exc)) from exc
+    return value
+
+
+_TYPES: Final[Mapping[str, Any]] = {"docker_host": url, "metrics_listen": address, "cni_arg_names": click.STRING}
+"""The types that do not follow from a default."""
+
+
+class Setting(click.Option):
+    """The option of a setting; errors of its values name their source.
 
     Args:
-        settings: The settings.
-        has_config: Whether to add `--config`; only one of several such decorators does.
-        hidden: Whether the help leaves the settings out, few of which are ever given.
-        tolerant: Whether what is wrong in the file is a warning, and left out: for commands that ask the daemon, which
-            runs with what was there before.
+        declarations: The field of `Settings`.
+        attributes: Further attributes of a `click.Option`.
     """
 
-    def decorate(function: F) -> F:
-        for setting in reversed(settings):
-            function = _option(setting, hidden=hidden)(function)
-        return _config_option(tolerant=tolerant)(function) if has_config else function
+    def __init__(self, declarations: Sequence[str], **attributes: Any) -> None:  # noqa: ANN401 - click's own
+        (field,) = declarations
+        self.key: Final = option_name(field)
+        self._value = getattr(_DEFAULTS, field)
+        variable = f"CNI_BRIDGE_{self.key.replace('-', '_').upper()}"
+        super().__init__(
+            [f"--{self.key}", field],
+            type=_TYPES.get(field) or _infer_type(self.key, self._value),
+            multiple=isinstance(self._value, tuple),
+            default=self._value.value if isinstance(self._value, Enum) else self._value,
+            envvar=[variable, "DOCKER_HOST"] if field == "docker_host" else variable,
+            show_default=True,
+            show_envvar=True,
+            help=_HELP[field],
+            **attributes,
+        )
 
-    return decorate
+    def cast(self, value: object) -> Any:  # noqa: ANN401 - it has the type of the field
+        """Return the value for one in a document: a configuration file, or the answer of a daemon.
 
+        Raises:
+            BadOption: It is invalid.
+        """
+        if wanted := self._describe_mismatch(value):
+            raise BadOption(self.key, f"must be {wanted}, not {show(value)}")
+        try:
+            return self.type_cast_value(click.get_current_context(), value)
+        except click.BadParameter as exc:
+            raise BadOption(self.key, exc.message) from exc
 
-class _Option(click.Option):
-    """An option whose errors name the source of the value."""
+    def _describe_mismatch(self, value: object) -> str:
+        """Return what a value in a document should be, e.g. `a text`; "" if it has that type."""
+        match self._value:
+            case tuple():
+                is_list = isinstance(value, list) and all(isinstance(item, str) for item in value)
+                return "" if is_list and (value or not self._value) else "a list of texts"
+            case bool():
+                return "" if isinstance(value, bool) else "true or false"
+            case float():
+                return "" if isinstance(value, int | float) and not isinstance(value, bool) else "a number"
+            case _:
+                return "" if isinstance(value, str) or value is self._value else "a text"
 
     def process_value(self, ctx: click.Context, value: object) -> object:
         """Convert and check a value."""
@@ -134,16 +148,61 @@ class _Option(click.Option):
             raise click.BadParameter(text, exc.ctx or ctx, exc.param or self) from exc
 
     def _origin(self, ctx: click.Context) -> str:
-        match ctx.get_parameter_source(self.name or ""):
-            case ParameterSource.COMMANDLINE:
-                return "from the command line"
-            case ParameterSource.ENVIRONMENT:
-                names = [self.envvar] if isinstance(self.envvar, str) else self.envvar or ()
-                return f"from the environment variable {next((name for name in names if os.environ.get(name)), '?')}"
-            case ParameterSource.DEFAULT_MAP:
-                return f"from the file {ctx.meta.get(_FILE_KEY)}, key {self.opts[0].removeprefix('--')}"
-            case _:
-                return "the default"
+        """Return where a value is from; those of the file were checked when it was read."""
+        source = ctx.get_parameter_source(self.name or "")
+        if source is ParameterSource.ENVIRONMENT:
+            names = [self.envvar] if isinstance(self.envvar, str) else self.envvar or ()
+            return f"from the environment variable {next((name for name in names if os.environ.get(name)), '?')}"
+        return "from the command line" if source is ParameterSource.COMMANDLINE else "the default"
+
+
+def _infer_type(key: str, default: object) -> Any:  # noqa: ANN401 - a type of click, or a function
+    match default:
+        case Enum():
+            return click.Choice(type(default), case_sensitive=False)
+        case bool():
+            return click.BOOL
+        case float():
+            return seconds
+        case str():
+            return click.STRING
+        case _:
+            return DIRECTORY if key.endswith("-dir") else FILE
+
+
+OPTIONS: Final = {field: Setting([field]) for field in _HELP}
+"""The options of all settings, by field."""
+SETTINGS: Final = tuple(field for field in OPTIONS if field != _CONFIG)
+"""The settings that a configuration file can have."""
+
+
+def with_settings(
+    *settings: str, hidden: bool = False, tolerant: bool = False
+) -> Callable[[Callable[..., R]], Callable[..., R]]:
+    """Return a decorator that adds options to a command: some settings, and `--config`.
+
+    The command's function gets `Settings` as `settings`.
+
+    Args:
+        settings: Fields of `Settings`; the others keep their default.
+        hidden: Whether the help leaves the settings out, few of which are ever given.
+        tolerant: Whether what is wrong in the file is a warning, and left out: for commands that ask the daemon, which
+            runs with what was there before.
+    """
+
+    def decorate(command: Callable[..., R]) -> Callable[..., R]:
+        @wraps(command)
+        def run(**values: Any) -> R:  # noqa: ANN401 - of many types
+            given = {field: values.pop(field) for field in (_CONFIG, *settings)}
+            return command(settings=settings_from(given), **values)
+
+        decorated: Callable[..., R] = run
+        for field in reversed(settings):
+            decorated = click.option(field, cls=Setting, hidden=hidden)(decorated)
+        load = partial(_load_config, tolerant=tolerant)
+        return click.option(_CONFIG, cls=Setting, is_eager=True, callback=load)(decorated)
+
+    return decorate
 
 
 def settings_from(values: Mapping[str, Any]) -> Settings:
@@ -151,6 +210,7 @@ def settings_from(values: Mapping[str, Any]) -> Settings:
     given = Settings(**values)
     return replace(
         given,
+        config=given.config.absolute(),
         socket=given.socket.absolute(),
         admin_socket=given.admin_path.absolute(),
         state_dir=given.state_dir.absolute(),
@@ -158,78 +218,43 @@ def settings_from(values: Mapping[str, Any]) -> Settings:
     )
 
 
-def configuration_file(context: click.Context) -> Path:
-    """Return the configuration file of a command with settings; the default one may not exist."""
-    return Path(context.meta.get(_FILE_KEY, _DEFAULT_CONFIG))
+def read_config_file(path: Path) -> tuple[Mapping[str, JsonValue], Sequence[str]]:
+    """Return the valid values in a configuration file by field, and what is wrong in it, each with the file's name.
 
+    Raises:
+        OSError: The file cannot be read.
+    """
+    import tomllib  # noqa: PLC0415 - most hosts have no such file
 
-def configuration_mistakes(context: click.Context) -> tuple[str, ...]:
-    """Return what is wrong in the configuration file of a tolerant command, each with the file's name."""
-    return tuple(context.meta.get(_MISTAKES_KEY, ()))
-
-
-def _option(setting: Setting, *, hidden: bool) -> Callable[[F], F]:
-    return click.option(
-        f"--{setting.name}",
-        setting.parameter,
-        cls=_Option,
-        type=setting.type,
-        multiple=setting.multiple,
-        default=setting.default,
-        envvar=setting.variables if setting.fallback else setting.variables[0],
-        show_default=True,
-        show_envvar=True,
-        hidden=hidden,
-        help=setting.help,
-    )
-
-
-def _load_config(context: click.Context, parameter: click.Parameter, path: Path | None, *, tolerant: bool) -> None:
-    """Use the file's values as the defaults of the other options."""
-    if path is None:
-        if not _DEFAULT_CONFIG.exists():
-            return
-        path = _DEFAULT_CONFIG
-    settings = {setting.name: setting for setting in SETTINGS}
-    values: dict[str, TomlValue] = {}
     try:
-        document = read_config_file(path)
-    except OSError as exc:
-        raise click.BadParameter(f"{path}: {exc}", context, parameter) from exc
-    except ValueError as exc:
-        document = {}
-        _complain(context, f"{path}: {exc}", tolerant=tolerant)
+        document = tomllib.loads(path.read_text("utf-8"))
+    except (ValueError, RecursionError) as exc:
+        return {}, [f"{path}: {exc}"]
+    known = {OPTIONS[field].key: field for field in SETTINGS}
+    values: dict[str, JsonValue] = {}
+    mistakes = []
     for key, value in document.items():
         try:
-            check_entry(key, value, settings)
-            if tolerant:
-                for one in value if isinstance(value, list) else [value]:
-                    settings[key].type.convert(one, None, context)
+            if key not in known:
+                raise BadOption.unknown(key, known)
+            OPTIONS[known[key]].cast(value)
+            values[known[key]] = value
         except BadOption as exc:
-            _complain(context, f"{path}: {exc}", tolerant=tolerant)
-        except click.BadParameter as exc:
-            _complain(context, f"{path}: option {key}: {exc.message}", tolerant=tolerant)
-        else:
-            values[settings[key].parameter] = value
-    context.meta[_FILE_KEY] = path
-    context.default_map = values
+            mistakes.append(f"{path}: {exc}")
+    return values, mistakes
 
 
-def _complain(context: click.Context, text: str, *, tolerant: bool) -> None:
-    if not tolerant:
-        raise click.UsageError(text, context)
-    context.meta[_MISTAKES_KEY] = (*configuration_mistakes(context), text)
-    echo(f"cni-bridge: warning: {text}; it is left out", err=True)
-
-
-def _config_option(*, tolerant: bool) -> Callable[[F], F]:
-    return click.option(
-        "--config",
-        cls=_Option,
-        type=FILE,
-        envvar="CNI_BRIDGE_CONFIG",
-        is_eager=True,
-        expose_value=False,
-        callback=partial(_load_config, tolerant=tolerant),
-        help=f"Configuration file (TOML).  [default: {_DEFAULT_CONFIG}, if it exists]",
-    )
+def _load_config(context: click.Context, _: click.Parameter, path: Path, *, tolerant: bool) -> Path:
+    try:
+        values, mistakes = read_config_file(path)
+    except OSError as exc:
+        is_default = context.get_parameter_source(_CONFIG) is ParameterSource.DEFAULT
+        if is_default and isinstance(exc, FileNotFoundError):
+            return path
+        raise click.BadParameter(f"{path}: {exc.strerror}") from exc
+    for mistake in mistakes:
+        if not tolerant:
+            raise click.UsageError(mistake, context)
+        echo(f"cni-bridge: warning: {mistake}; it is left out", err=True)
+    context.default_map = dict(values)
+    return path

@@ -5,7 +5,6 @@
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Final
 
 from cni_bridge_spec import JsonObject, find_str, get_objects, get_str, get_strings
@@ -42,15 +41,12 @@ _IMPOSSIBLE_NETWORK: Final = "cni-bridge-doctor"
 _UNKNOWN_DRIVER: Final = "could not resolve driver"
 
 
-async def gather(
-    settings: Settings, configuration: Path, mistakes: Sequence[str], held: JsonObject | None, *, quick: bool
-) -> Facts:
+async def gather(settings: Settings, mistakes: Sequence[str], held: JsonObject | None, *, quick: bool) -> Facts:
     """Read all facts about the host; what cannot be read is left out.
 
     Args:
         settings: The settings of the daemon, or those that it would have.
-        configuration: Its configuration file, which may not exist.
-        mistakes: What is wrong in that file.
+        mistakes: What is wrong in its configuration file.
         held: The endpoints of the running daemon, and the addresses that Docker has requested, as `spec/admin` has
             them: `endpoints.json` and `addresses.json`; None if no daemon answers.
         quick: Whether no plugin may be executed.
@@ -82,7 +78,7 @@ async def gather(
         installation=InstallationFacts(
             is_root=os.geteuid() == 0,
             units=await gather_units(),
-            paths=gather_paths(settings, configuration),
+            paths=gather_paths(settings),
             free_bytes=gather_space(settings),
             daemon_pid=find_daemon(settings.state_dir),
             mistakes=mistakes,

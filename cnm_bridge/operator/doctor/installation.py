@@ -52,7 +52,7 @@ async def gather_units() -> dict[str, str] | None:
     return found
 
 
-def gather_paths(settings: Settings, configuration: Path) -> tuple[PathFacts, ...]:
+def gather_paths(settings: Settings) -> tuple[PathFacts, ...]:
     """Return the owners and permissions of what the daemon runs and reads as root, and of all directories to it."""
     private = (settings.state_dir, settings.socket, settings.admin_path)
     trusted = dict.fromkeys(
@@ -60,7 +60,7 @@ def gather_paths(settings: Settings, configuration: Path) -> tuple[PathFacts, ..
             *(path for one in settings.cni_bin_dirs for path in (one, *one.glob("*"))),
             # `NAME/*.conf` has further plugins of a list.
             *(path for one in settings.cni_conf_dirs for path in (one, *one.glob("*"), *one.glob("*/*"))),
-            *(configuration, settings.run_dir, *private),
+            *(settings.config, settings.run_dir, *private),
         )
     )
     leading = {directory: path for path in reversed(trusted) for directory in _directories_to(path)}

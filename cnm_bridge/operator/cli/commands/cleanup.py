@@ -3,13 +3,13 @@
 """`cni-bridge cleanup`: shows what is left over or pending; with --run it cleans up."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Final
 
 import click
 
 from cni_bridge_spec import JsonObject, find_int, get_bool, get_objects, get_str
 from cni_invoker.cli.echo import printable
+from cnm_bridge.core.settings import Settings
 from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
 from cnm_bridge.operator.cli.command import Command, ExitStatus
 from cnm_bridge.operator.cli.daemon_settings import asks_daemon
@@ -32,9 +32,9 @@ _EXAMINED: Final = (
 )
 @click.option("--run", "is_run", is_flag=True, help="Clean up; with ID, only what has one of these IDs.")
 @click.argument("ids", metavar="[ID]...", nargs=-1)
-@asks_daemon
+@asks_daemon()
 @shows
-def cleanup(socket: Path, *, is_run: bool, ids: tuple[str, ...]) -> tuple[Shown, ExitStatus]:
+def cleanup(settings: Settings, *, is_run: bool, ids: tuple[str, ...]) -> tuple[Shown, ExitStatus]:
     """Show failed teardowns and unclaimed addresses; with --run, clean up.
 
     --run compares records, engine and kernel, and runs failed teardowns again. The daemon does both by itself, at least
@@ -45,7 +45,7 @@ def cleanup(socket: Path, *, is_run: bool, ids: tuple[str, ...]) -> tuple[Shown,
     """
     if ids and not is_run:
         raise click.UsageError("ID needs --run; without it nothing is changed")
-    client = AdminClient(socket)
+    client = AdminClient(settings.admin_path)
     left = client.get("leftovers")
     if not is_run:
         return show_left(left)

@@ -3,6 +3,8 @@
 """`cni-bridge doctor`: examines the host, before and after the installation."""
 
 import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
 import click
@@ -12,7 +14,7 @@ from cnm_bridge.core.settings import Settings
 from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
 from cnm_bridge.operator.cli.command import Command, ExitStatus
 from cnm_bridge.operator.cli.daemon_settings import finds_settings
-from cnm_bridge.operator.cli.options import configuration_file, configuration_mistakes
+from cnm_bridge.operator.cli.options import read_config_file
 from cnm_bridge.operator.cli.output import Prose, Shown, shows
 from cnm_bridge.operator.doctor.gather import gather
 from cnm_bridge.operator.doctor.report import Report
@@ -39,9 +41,10 @@ def doctor(settings: Settings, *, quick: bool) -> tuple[Shown, ExitStatus]:
     Each finding comes with the command that fixes it. No daemon is needed; if one answers at the --admin-socket, where
     systemd may start it, its own settings are used, changed by the options given here.
     """
-    context = click.get_current_context()
-    file, mistakes = configuration_file(context), configuration_mistakes(context)
-    report = Report.of(asyncio.run(gather(settings, file, mistakes, _ask_daemon(settings), quick=quick)))
+    mistakes: Sequence[str] = ()
+    with suppress(OSError):  # there need not be such a file
+        _, mistakes = read_config_file(settings.config)
+    report = Report.of(asyncio.run(gather(settings, mistakes, _ask_daemon(settings), quick=quick)))
     document = report.render_json()
     lines = report.render_text(quick=quick).split("\n")
     shown = Shown(document=document, parts=[Prose(lines=lines, hang=4, commands=_COMMANDS)])

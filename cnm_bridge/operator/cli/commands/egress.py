@@ -9,7 +9,6 @@ of networks and containers are put in their place, and changes are written into 
 import asyncio
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Final
 
 import click
@@ -33,7 +32,6 @@ from cnm_bridge.operator.cli.admin_client import AdminClient
 from cnm_bridge.operator.cli.command import Command, CommandGroup, ExitStatus
 from cnm_bridge.operator.cli.containers import Inventory, take_inventory
 from cnm_bridge.operator.cli.daemon_settings import asks_daemon, finds_settings
-from cnm_bridge.operator.cli.options import DOCKER_HOST, with_settings
 from cnm_bridge.operator.cli.output import SHORT, UNKNOWN, Shown, Table, count, duration, shows, with_json
 from cnm_bridge.operator.egress import ask_egress, follow_egress, list_egress
 from cnm_bridge.operator.networks.allow_list import AllowList, find_allow_list
@@ -122,16 +120,15 @@ def egress() -> None:
     examples=("egress ls", "egress ls agents"),
 )
 @click.argument("network", required=False)
-@with_settings(DOCKER_HOST, has_config=False)
-@asks_daemon
+@asks_daemon("docker_host")
 @shows
-def ls(socket: Path, *, network: str | None, docker_host: str) -> tuple[Shown, ExitStatus]:
+def ls(settings: Settings, *, network: str | None) -> tuple[Shown, ExitStatus]:
     """Show policies, containers, how many addresses names have opened, connections, and lines of the log.
 
     Connections are those that the kernel tracks: they go on, or ended minutes ago at most. With NETWORK the
     addresses are shown as well, how long they stay open for new connections, and where the connections went.
     """
-    names = _ask_names(socket, docker_host)
+    names = _ask_names(settings)
     configuration = [] if network is None else ["--network", names.configuration(network)]
     return show_policies(names, list_egress("ls", *configuration), network), ExitStatus.FINE
 
@@ -197,15 +194,14 @@ def _show_network(name: str, network: JsonObject, rows: Sequence[JsonObject], *,
 )
 @click.argument("network", required=False)
 @click.option("--follow", "-f", is_flag=True, help="Go on with what is refused from now on, until Ctrl-C.")
-@with_settings(DOCKER_HOST, has_config=False)
-@asks_daemon
+@asks_daemon("docker_host")
 @with_json
-def log(socket: Path, *, network: str | None, follow: bool, docker_host: str, as_json: bool) -> ExitStatus:
+def log(settings: Settings, *, network: str | None, follow: bool, as_json: bool) -> ExitStatus:
     """Show what containers were refused, oldest first: names, addresses, connections.
 
     The kernel logs a connection to the same destination twice a minute at most. With --json each line is a JSON object.
     """
-    names = _ask_names(socket, docker_host)
+    names = _ask_names(settings)
     own = [] if network is None else ["--network", names.configuration(network)]
     try:
         for line in follow_egress("log", *own, *(["--follow"] if follow else [])):
@@ -298,15 +294,14 @@ def _show_change(network: str, known: AllowList, verb: str, number: int, done: J
 )
 @click.argument("container")
 @click.argument("destination", metavar="DESTINATION:PORT[/PROTOCOL]")
-@with_settings(DOCKER_HOST, has_config=False)
-@asks_daemon
+@asks_daemon("docker_host")
 @shows
-def check(socket: Path, *, container: str, destination: str, docker_host: str) -> tuple[Shown, ExitStatus]:
+def check(settings: Settings, *, container: str, destination: str) -> tuple[Shown, ExitStatus]:
     """Ask the kernel's tables whether CONTAINER may connect to DESTINATION, a name or an address.
 
     A container on several guarded networks may, if one of them allows it.
     """
-    names = _ask_names(socket, docker_host)
+    names = _ask_names(settings)
     answers = [
         as_object(ask_egress("check", one, destination, expected=(0, 1)), "the answer") for one in names.find(container)
     ]
@@ -327,17 +322,16 @@ def check(socket: Path, *, container: str, destination: str, docker_host: str) -
     examples=("egress learn probe",),
 )
 @click.argument("network")
-@with_settings(DOCKER_HOST, has_config=False)
-@asks_daemon
+@asks_daemon("docker_host")
 @shows
-def learn(socket: Path, *, network: str, docker_host: str) -> tuple[Shown, ExitStatus]:
+def learn(settings: Settings, *, network: str) -> tuple[Shown, ExitStatus]:
     """Print as --allow options what containers of NETWORK, which only watches (--audit), have reached."""
-    names = _ask_names(socket, docker_host)
+    names = _ask_names(settings)
     entries = ask_egress("learn", names.configuration(network))
     lines = [f"--allow {entry}" for entry in entries] if isinstance(entries, list) else []
     text = "\n".join(lines) or f"The log has nothing of {network} that passed because of --audit."
     return Shown(document=entries, parts=[text]), ExitStatus.FINE
 
 
-def _ask_names(socket: Path, docker_host: str) -> GuardedNames:
-    return GuardedNames(take_inventory(AdminClient(socket), docker_host))
+def _ask_names(settings: Settings) -> GuardedNames:
+    return GuardedNames(take_inventory(AdminClient(settings.admin_path), settings.docker_host))

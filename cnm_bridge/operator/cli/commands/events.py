@@ -5,7 +5,6 @@
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Final
@@ -14,11 +13,11 @@ import click
 
 from cni_bridge_spec import JsonObject, find_str, get_strings, render_json
 from cni_invoker.cli.echo import echo, printable
+from cnm_bridge.core.settings import Settings
 from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
 from cnm_bridge.operator.cli.command import Command, ExitStatus
 from cnm_bridge.operator.cli.containers import take_inventory
 from cnm_bridge.operator.cli.daemon_settings import asks_daemon
-from cnm_bridge.operator.cli.options import DOCKER_HOST, with_settings
 from cnm_bridge.operator.cli.output import SHORT, fold, terminal_width, with_json
 
 _INDENT: Final = 32
@@ -42,10 +41,9 @@ _UNASKED_S: Final = 60.0
     "--last", type=click.IntRange(min=0), default=10, show_default=True, help="Show so many earlier ones first."
 )
 @click.option("--no-follow", is_flag=True, help="Do not wait for further ones.")
-@with_settings(DOCKER_HOST, has_config=False)
-@asks_daemon
+@asks_daemon("docker_host")
 @with_json
-def events(socket: Path, *, last: int, no_follow: bool, as_json: bool, docker_host: str) -> ExitStatus:
+def events(settings: Settings, *, last: int, no_follow: bool, as_json: bool) -> ExitStatus:
     """Show calls of Docker, executions of plugins and changes of phases as they happen, until Ctrl-C.
 
     They stand below the endpoint that they are about, with its container as far as Docker has it; with --no-follow each
@@ -55,14 +53,17 @@ def events(socket: Path, *, last: int, no_follow: bool, as_json: bool, docker_ho
 
     With --json each line is a JSON object.
     """
-    client = AdminClient(socket)
+    client = AdminClient(settings.admin_path)
     found = client.lines("events", last=str(last), follow="0" if no_follow else "1")
     try:
         if as_json:
             for event in found:
                 echo(render_json(event).decode())
         else:
-            _show([[*found]] if no_follow else batches_of(found), Names(client, docker_host, follows=not no_follow))
+            _show(
+                [[*found]] if no_follow else batches_of(found),
+                Names(client, settings.docker_host, follows=not no_follow),
+            )
     except KeyboardInterrupt:
         pass
     return ExitStatus.FINE

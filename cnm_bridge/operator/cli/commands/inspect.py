@@ -5,7 +5,6 @@
 import json
 import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Final
 
 import click
@@ -22,11 +21,11 @@ from cni_bridge_spec import (
     get_strings,
 )
 from cni_invoker.cli.echo import printable
+from cnm_bridge.core.settings import Settings
 from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
 from cnm_bridge.operator.cli.command import Command, ExitStatus
 from cnm_bridge.operator.cli.containers import Inventory, dynamic_addresses, take_inventory
 from cnm_bridge.operator.cli.daemon_settings import asks_daemon
-from cnm_bridge.operator.cli.options import DOCKER_HOST, with_settings
 from cnm_bridge.operator.cli.output import SHORT, Prose, Shown, Table, age, count, ports_text, shows
 
 _PLUGINS: Final = (
@@ -53,10 +52,9 @@ _HOST: Final = "host"
 @click.option("--check", is_flag=True, help="Show only what differs from what the plugins made; without NAME, of all.")
 @click.option("--rules", is_flag=True, help="Show also rules, arguments of plugins, and what was synced.")
 @click.argument("name", required=False)
-@with_settings(DOCKER_HOST, has_config=False)
-@asks_daemon
+@asks_daemon("docker_host")
 @shows
-def inspect(socket: Path, *, check: bool, rules: bool, name: str | None, docker_host: str) -> tuple[Shown, ExitStatus]:
+def inspect(settings: Settings, *, check: bool, rules: bool, name: str | None) -> tuple[Shown, ExitStatus]:
     """Show the endpoints of NAME, or with --check what differs from what their plugins made.
 
     NAME is a container, an address, or the beginning of an ID.
@@ -67,12 +65,12 @@ def inspect(socket: Path, *, check: bool, rules: bool, name: str | None, docker_
 
     --json has everything, the list included, which may contain credentials.
     """
-    client = AdminClient(socket)
+    client = AdminClient(settings.admin_path)
     if check:
-        return _check(client, take_inventory(client, docker_host), name)
+        return _check(client, take_inventory(client, settings.docker_host), name)
     if name is None:
         raise click.UsageError("NAME is missing; `cni-bridge ls` shows all containers, and --check compares all")
-    inventory = take_inventory(client, docker_host, dynamic=True)
+    inventory = take_inventory(client, settings.docker_host, dynamic=True)
     documents = [inventory.with_container(client.get("endpoints", found)) for found in inventory.find(name)]
     return show_inspected(documents, inventory.notes, with_rules=rules), ExitStatus.FINE
 

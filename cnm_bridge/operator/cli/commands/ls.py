@@ -4,13 +4,13 @@
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from pathlib import Path
 from typing import Final
 
 import click
 
 from cni_bridge_spec import JsonObject, find_int, find_object, find_str, get_objects, get_str, get_strings
 from cnm_bridge.core.errors import EngineUnavailable
+from cnm_bridge.core.settings import Settings
 from cnm_bridge.operator.cli.admin_client import AdminClient
 from cnm_bridge.operator.cli.command import Command, ExitStatus
 from cnm_bridge.operator.cli.containers import (
@@ -21,7 +21,6 @@ from cnm_bridge.operator.cli.containers import (
     take_inventory,
 )
 from cnm_bridge.operator.cli.daemon_settings import asks_daemon
-from cnm_bridge.operator.cli.options import DOCKER_HOST, with_settings
 from cnm_bridge.operator.cli.output import UNKNOWN, Shown, Table, age, changed_text, ports_text, shows
 from cnm_bridge.operator.cli.tree import draw_tree
 
@@ -56,11 +55,10 @@ _NETWORKS: Final = (
 @click.option("--tree", is_flag=True, help="Draw the host, its links, and the containers behind each.")
 @click.option("--addresses", is_flag=True, help="List the addresses that Docker has from --ipam-driver cni-bridge.")
 @click.argument("network", required=False)
-@with_settings(DOCKER_HOST, has_config=False)
-@asks_daemon
+@asks_daemon("docker_host")
 @shows
 def ls(
-    socket: Path, *, networks: bool, tree: bool, addresses: bool, network: str | None, docker_host: str
+    settings: Settings, *, networks: bool, tree: bool, addresses: bool, network: str | None
 ) -> tuple[Shown, ExitStatus]:
     """List containers on networks of cni-bridge, with addresses and published ports; with NETWORK, those on it.
 
@@ -72,8 +70,8 @@ def ls(
     if tree and networks:
         raise click.UsageError("--tree draws networks with their containers; leave --networks out")
     if addresses:
-        return _list_addresses(AdminClient(socket), docker_host), ExitStatus.FINE
-    inventory = take_inventory(AdminClient(socket), docker_host, dynamic=not networks)
+        return _list_addresses(AdminClient(settings.admin_path), settings.docker_host), ExitStatus.FINE
+    inventory = take_inventory(AdminClient(settings.admin_path), settings.docker_host, dynamic=not networks)
     show = show_networks if networks else show_tree if tree else show_endpoints
     return show(inventory, network), ExitStatus.FINE
 

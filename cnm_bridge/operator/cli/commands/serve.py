@@ -11,8 +11,9 @@ import click
 
 from cni_invoker.cli.echo import echo
 from cnm_bridge.core.errors import BridgeError
+from cnm_bridge.core.settings import Settings
 from cnm_bridge.operator.cli.command import Command, describe_failure
-from cnm_bridge.operator.cli.options import SETTINGS, settings_from, with_settings
+from cnm_bridge.operator.cli.options import SETTINGS, with_settings
 from cnm_bridge.system.process import locked_run_directory
 from cnm_bridge.system.sockets import metrics_listener, open_sockets
 
@@ -44,12 +45,11 @@ class _SettingsCommand(Command):
     examples=("serve", "serve --attach fast --log-level debug"),
 )
 @with_settings(*SETTINGS)
-def serve(**given: object) -> None:
+def serve(settings: Settings) -> None:
     """Run the network driver, until SIGTERM.
 
     With invalid settings the exit status is 78, and a restart is useless.
     """
-    settings = settings_from(given)
     try:
         with (
             open_sockets(settings) as sockets,

@@ -19,9 +19,8 @@ from cni_invoker.cli.echo import echo
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
 from cnm_bridge.operator.cli.command import Command, CommandGroup, ExitStatus, describe_failure, exits
-from cnm_bridge.operator.cli.options import ADMIN_SOCKET, RUN_DIR, STATE_DIR, with_settings
+from cnm_bridge.operator.cli.options import FILE, with_settings
 from cnm_bridge.operator.cli.output import count
-from cnm_bridge.operator.cli.setting import FILE
 from cnm_bridge.operator.host import write_whole
 
 _STDIO = Path("-")
@@ -49,10 +48,10 @@ def state() -> None:
     cls=Command,
     examples=("state export", "state export backup.json"),
 )
-@with_settings(STATE_DIR, ADMIN_SOCKET, RUN_DIR)
+@with_settings("state_dir", "admin_socket", "run_dir")
 @click.argument("file", type=FILE, default=_STDIO)
 @exits
-def export(*, state_dir: Path, admin_socket: Path | None, run_dir: Path, file: Path) -> ExitStatus:
+def export(*, settings: Settings, file: Path) -> ExitStatus:
     """Write the whole state as JSON to FILE, or to standard output.
 
     If a daemon runs with this state, it is asked. Configurations may hold credentials: FILE is made readable by its
@@ -60,7 +59,7 @@ def export(*, state_dir: Path, admin_socket: Path | None, run_dir: Path, file: P
     """
     if file != _STDIO and file.exists():
         raise click.UsageError(f"{file} exists, and is not replaced; choose another name")
-    document = _read(state_dir, Settings(admin_socket=admin_socket, run_dir=run_dir).admin_path)
+    document = _read(settings.state_dir, settings.admin_path)
     content = render_json(document) + b"\n"
     if file == _STDIO:
         sys.stdout.buffer.write(content)
@@ -74,10 +73,10 @@ def export(*, state_dir: Path, admin_socket: Path | None, run_dir: Path, file: P
     cls=Command,
     examples=("state import backup.json", "state import --replace backup.json"),
 )
-@with_settings(STATE_DIR)
+@with_settings("state_dir")
 @click.option("--replace", is_flag=True, help="Discard the current state without undoing anything.")
 @click.argument("file", type=FILE)
-def import_(*, state_dir: Path, replace: bool, file: Path) -> None:
+def import_(*, settings: Settings, replace: bool, file: Path) -> None:
     """Import the state that `export` wrote to FILE (`-`: standard input), all or nothing."""
     try:
         content = sys.stdin.buffer.read() if file == _STDIO else file.read_bytes()
@@ -85,7 +84,7 @@ def import_(*, state_dir: Path, replace: bool, file: Path) -> None:
     except (OSError, JsonError) as exc:
         _fail(f"{file}: {describe_failure(exc)}")
     try:
-        with _opened(state_dir, partial(Store.open_imported, document=document, replace=replace)) as store:
+        with _opened(settings.state_dir, partial(Store.open_imported, document=document, replace=replace)) as store:
             imported = store.export_document()
             echo(", ".join(count(len(get_objects(imported, kind)), noun) for kind, noun in _KINDS.items()), err=True)
     except StateLocked as exc:
@@ -110,7 +109,7 @@ def _read(directory: Path, socket: Path) -> JsonObject:
 def _opened(directory: Path, open_store: Callable[[Path], Store]) -> Iterator[Store]:
     """Open the store and print what was found damaged; an error ends the command with its text."""
     try:
-        store = open_store(directory.absolute())
+        store = open_store(directory)
         try:
             for finding in store.findings:
                 echo(f"cni-bridge: {finding}", err=True)

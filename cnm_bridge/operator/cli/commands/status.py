@@ -5,7 +5,6 @@
 import asyncio
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Final
 
 import click
@@ -22,12 +21,12 @@ from cni_bridge_spec import (
 from cnm_bridge.core.engine_facts.network import EngineNetwork
 from cnm_bridge.core.errors import EngineUnavailable
 from cnm_bridge.core.options.cni_options import list_name
+from cnm_bridge.core.settings import Settings
 from cnm_bridge.operator.cli.admin_client import AdminClient
 from cnm_bridge.operator.cli.command import Command, ExitStatus
 from cnm_bridge.operator.cli.daemon_settings import asks_daemon
-from cnm_bridge.operator.cli.options import DOCKER_HOST, with_settings
+from cnm_bridge.operator.cli.options import seconds
 from cnm_bridge.operator.cli.output import SHORT, Shown, Table, count, shows
-from cnm_bridge.operator.cli.setting import SECONDS
 
 _PAUSE_S: Final = 0.1
 _LONGEST_PAUSE_S: Final = 1.6
@@ -62,23 +61,22 @@ _ENGINE_LIMIT_S: Final = 2.0
     cls=Command,
     examples=("status", "status --wait 30", "status --json"),
 )
-@with_settings(DOCKER_HOST, has_config=False)
-@asks_daemon
-@click.option("--wait", type=SECONDS, help="Wait until no teardown is pending, at most for this many seconds.")
+@asks_daemon("docker_host")
+@click.option("--wait", type=seconds, help="Wait until no teardown is pending, at most for this many seconds.")
 @shows
-def status(socket: Path, *, wait: float | None, docker_host: str) -> tuple[Shown, ExitStatus]:
+def status(settings: Settings, *, wait: float | None) -> tuple[Shown, ExitStatus]:
     """Show whether anything of the running daemon needs attention.
 
     The first line says it. Tables show what does, and the plugins that run now; `ls` shows containers and networks.
     """
-    client = AdminClient(socket)
+    client = AdminClient(settings.admin_path)
     document = client.get("status")
     deadline, pause_s = time.monotonic() + (wait or 0), _PAUSE_S
     while wait is not None and _has_teardowns(document) and time.monotonic() < deadline:
         time.sleep(pause_s)
         pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
         document = client.get("status")
-    document = _with_names(document, docker_host)
+    document = _with_names(document, settings.docker_host)
     problems = (
         document["pendingTeardowns"],
         _without_list(document),

@@ -18,7 +18,7 @@ from cnm_bridge.core.errors import BadOption, Refused, UnknownName
 from cnm_bridge.operator.cli.admin_client import DaemonError
 from cnm_bridge.operator.cli.command import Command, ExitStatus, exits
 from cnm_bridge.operator.cli.main import main
-from cnm_bridge.operator.cli.setting import check_engine_address
+from cnm_bridge.operator.cli.options import url
 
 
 def commands(command: click.Command, *path: str) -> Iterator[tuple[str, Command]]:
@@ -150,16 +150,16 @@ def test_a_file_that_is_no_toml(tmp_path: Path) -> None:
 )
 def test_an_engine_address(address: str) -> None:
     """A Unix socket, or TCP with or without HTTP's scheme."""
-    check_engine_address(address)
+    assert url(address) == address
 
 
 @pytest.mark.parametrize(
     "address", ["ftp://10.0.0.1:2375", "ssh://host", "/run/docker.sock", "unix://run/docker.sock", ""]
 )
 def test_an_engine_address_that_is_refused(address: str) -> None:
-    """The text shows the address and names the option."""
-    with pytest.raises(Refused, match="is neither unix:///path nor tcp://host:port; set --docker-host") as refused:
-        check_engine_address(address)
+    """The text shows the address."""
+    with pytest.raises(click.BadParameter, match="is neither unix:///path nor tcp://host:port") as refused:
+        url(address)
     assert repr(address) in str(refused.value)
 
 

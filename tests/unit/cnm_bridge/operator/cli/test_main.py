@@ -210,9 +210,9 @@ def test_the_command_line_wins_over_environment_and_file(tmp_path: Path) -> None
         ("plugin-timeout = nan", "not a positive number"),
         ("plugin-timeout = inf", "not a positive number"),
         ("log-level = 'loud'", "loud"),
-        ("docker-host = 'nonsense'", "--docker-host"),
-        ("docker-host = 'tcp://localhost:abc'", "--docker-host"),
-        ("docker-host = 'tcp://[::1'", "--docker-host"),
+        ("docker-host = 'nonsense'", "option docker-host: "),
+        ("docker-host = 'tcp://localhost:abc'", "option docker-host: "),
+        ("docker-host = 'tcp://[::1'", "option docker-host: "),
     ],
 )
 def test_an_invalid_file_is_rejected(tmp_path: Path, content: str, message: str) -> None:
@@ -235,8 +235,7 @@ def test_an_invalid_file_is_rejected(tmp_path: Path, content: str, message: str)
         ([], {"DOCKER_HOST": "ssh://x"}, "from the environment variable DOCKER_HOST"),
         ([], {"CNI_BRIDGE_DOCKER_HOST": "ssh://x", "DOCKER_HOST": "tcp://y"}, "variable CNI_BRIDGE_DOCKER_HOST"),
         ([], {"CNI_BRIDGE_CONFIG": "/nowhere"}, "from the environment variable CNI_BRIDGE_CONFIG"),
-        (["--config", "{file}"], {}, "from the file {file}, key plugin-timeout"),
-        (["--config", "{file}", "--plugin-timeout", "x"], {}, "from the command line"),
+        (["--config", "{file}"], {}, "{file}: option plugin-timeout: "),
     ],
 )
 def test_an_error_names_the_origin_of_the_value(

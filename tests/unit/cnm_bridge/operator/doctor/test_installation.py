@@ -19,13 +19,14 @@ from tests.records import list_of
 def gather(root: Path) -> dict[Path, PathFacts]:
     """Return what is known about a host whose files are below a directory."""
     settings = Settings(
+        config=root / "etc/config.toml",
         cni_bin_dirs=(root / "bin",),
         cni_conf_dirs=(root / "net.d",),
         state_dir=root / "state",
         run_dir=root / "run",
         socket=root / "plugins/s.sock",
     )
-    return {facts.path: facts for facts in gather_paths(settings, root / "etc/config.toml")}
+    return {facts.path: facts for facts in gather_paths(settings)}
 
 
 def make(file: Path, mode: int) -> Path:
