@@ -87,13 +87,13 @@ interrupted: setup # no lost DEL: RUNS=10000 of cni_invoker, killed and hindered
 	unshare --mount --propagation private $(BIN)/python -m tests.interrupted --runs $(or $(RUNS),10000) $(if $(SEED),--seed $(SEED))
 
 kernel: setup # with more workers than processors: many of these tests wait
-	@$(BIN)/python -m tests.lab.fetch_plugins || true # without them the tests say what they skip
-	@$(BIN)/python -m tests.lab.fetch_programs etcd || true
+	@$(BIN)/python -m tests.lab.fetch plugins || true # without them the tests say what they skip
+	@$(BIN)/python -m tests.lab.fetch etcd || true
 	$(BIN)/pytest --numprocesses 5 -m 'not long' tests/kernel $(KERNEL_OF_EXTRAS)
 
 test-egress: setup # all tests of guarded networks, with a thousand containers in each mode; ENGINE=26.1 (needs root)
 	@PACKAGES="ufw firewalld dbus" tests/lab/install-packages
-	@$(BIN)/python -m tests.lab.fetch_engines || true
+	@$(BIN)/python -m tests.lab.fetch engines || true
 	$(BIN)/pytest --numprocesses 2 extras/cni_egress/tests/kernel
 	$(BIN)/pytest tests/system/test_guarded_networks.py $(if $(ENGINE),--engine $(ENGINE))
 
@@ -110,18 +110,18 @@ soak: setup ## develop: N=1000 random operations and kills; SEED= repeats (root)
 	$(BIN)/python -m tests.soak --operations $(or $(N),1000) $(if $(SEED),--seed $(SEED)) $(if $(ENGINE),--engine $(ENGINE)) $(if $(ATTACH),--attach $(ATTACH)) $(if $(TROUBLES),--troubles $(TROUBLES))
 
 system: setup
-	@$(BIN)/python -m tests.lab.fetch_engines || true # without the main one the machine's is tested, which the end reports
-	@$(BIN)/python -m tests.lab.fetch_programs prometheus compose || true # without them the tests report what they skip
+	@$(BIN)/python -m tests.lab.fetch engines || true # without the main one the machine's is tested, which the end reports
+	@$(BIN)/python -m tests.lab.fetch prometheus compose || true # without them the tests report what they skip
 	$(BIN)/pytest --numprocesses 4 -m 'not long' tests/system
 
 test-long: setup # the long tests and the variants that `make test` leaves out (needs root)
-	@$(BIN)/python -m tests.lab.fetch_engines || true
+	@$(BIN)/python -m tests.lab.fetch engines || true
 	$(BIN)/pytest --numprocesses 4 -m long tests/system
 	$(BIN)/pytest --numprocesses 4 -m long tests/kernel $(KERNEL_OF_EXTRAS)
 	$(BIN)/pytest -m long tests/soak
 
 alike: setup # the same docker commands on Docker's own bridge and on our networks; ENGINE=26.1 (needs root)
-	@$(BIN)/python -m tests.lab.fetch_engines || true # without the main one the tests report what they skip
+	@$(BIN)/python -m tests.lab.fetch engines || true # without the main one the tests report what they skip
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target alike-auto alike-fast
 
 alike-auto:
@@ -152,7 +152,7 @@ bench: setup ## develop: what a container costs, and many endpoints (root)
 	$(BIN)/python -m tests.lab --no-dockerd -- $(CURDIR)/$(BIN)/python -m tests.bench.records
 	$(BIN)/python -m tests.lab --no-dockerd -- $(CURDIR)/$(BIN)/python -m tests.bench.names
 	$(BIN)/python -m tests.lab --no-dockerd -- $(CURDIR)/$(BIN)/python -m tests.bench.packets
-	@$(BIN)/python -m tests.lab.fetch_engines || true # those that can be had are measured
+	@$(BIN)/python -m tests.lab.fetch engines || true # those that can be had are measured
 	$(BIN)/python -m tests.bench.containers
 
 $(RELEASE): $(READY)
@@ -240,7 +240,7 @@ test-hosts: setup plugin # the networks of docs/hosts.md on two linked labs, wit
 	$(BIN)/pytest tests/hosts $(if $(ENGINE),--engine $(ENGINE))
 
 test-etcd: setup # cni-ipam-etcd: three members that are killed and cut off, and two Docker hosts; ENGINE=26.1 for another engine (needs root and a Debian mirror)
-	$(BIN)/python -m tests.lab.fetch_programs etcd
+	$(BIN)/python -m tests.lab.fetch etcd
 	$(BIN)/pytest tests/etcd/members
 	$(BIN)/pytest tests/etcd/hosts $(if $(ENGINE),--engine $(ENGINE))
 

@@ -12,7 +12,7 @@ from typing import Final
 
 import pytest
 
-from tests.lab.fetch_programs import FetchError, fetch_program
+from tests.lab.fetch import FetchError, fetch_program
 from tests.lab.waiting import wait_until
 
 __all__ = ["Cluster", "cluster"]

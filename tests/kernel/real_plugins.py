@@ -133,7 +133,7 @@ def find_plugins(whose: str) -> Plugins:
     except FetchError as exc:
         pytest.skip(f"the fetched plugins are unusable: {exc}")
     if fetched is None:
-        pytest.skip("no newer plugins are fetched; run `python -m tests.lab.fetch_plugins`")
+        pytest.skip("no newer plugins are fetched; run `python -m tests.lab.fetch plugins`")
     return Plugins(directory=fetched.directory, version=fetched.cni_versions[-1])
 
 

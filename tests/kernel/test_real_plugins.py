@@ -2,7 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """The CNI project's own plugins, the machine's and newer ones: every verb they support, and nothing left behind.
 
-Each list offers several versions; the plugins determine which one is used. `python -m tests.lab.fetch_plugins` fetches
+Each list offers several versions; the plugins determine which one is used. `python -m tests.lab.fetch plugins` fetches
 the newer plugins.
 """
 

@@ -172,7 +172,7 @@ def find_engine(wanted: str) -> Engine:
         if _begins(engine.version, plain):
             return engine
     raise NoSuchEdition(
-        f"there is no Docker engine {wanted} here, only {_listed(known)}; `python -m tests.lab.fetch_engines` fetches "
+        f"there is no Docker engine {wanted} here, only {_listed(known)}; `python -m tests.lab.fetch engines` fetches "
         f"those of Debian's {' and '.join(SUITES)}, and those in the directory that {VARIABLE} names"
     )
 
@@ -193,7 +193,7 @@ def find_plugins(wanted: str) -> Plugins:
         if _begins(plugins.version, wanted):
             return plugins
     raise NoSuchEdition(
-        f"there are no CNI plugins {wanted} here, only {_listed(known)}; `python -m tests.lab.fetch_plugins` fetches "
+        f"there are no CNI plugins {wanted} here, only {_listed(known)}; `python -m tests.lab.fetch plugins` fetches "
         "those of Debian's sid"
     )
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Docker engines other than the machine's, for tests; `python -m tests.lab.fetch_engines` fetches them.
+"""Docker engines other than the machine's, for tests; `python -m tests.lab.fetch engines` fetches them.
 
 They are Debian's own of other suites, dockerd with the client and the containerd of the same suite, in the cache that
 `debian` describes. Their Go programs run on older machines; runc needs a newer libc there, so that the machine's own

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Newer CNI plugins than the machine's, for tests; `python -m tests.lab.fetch_plugins` fetches them.
+"""Newer CNI plugins than the machine's, for tests; `python -m tests.lab.fetch plugins` fetches them.
 
 They are Debian's own of another suite (sid, whose plugins support CNI 1.1.0), in the cache that `debian` describes.
 """

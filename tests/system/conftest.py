@@ -264,7 +264,7 @@ def _report_missing_main_engine(terminalreporter: pytest.TerminalReporter) -> No
     if not used.is_main:
         missing = (
             f"Docker Engine {MAIN_ENGINE}, which most hosts have, is not here, so {used.name} was tested; "
-            "`python -m tests.lab.fetch_engines` fetches it"
+            "`python -m tests.lab.fetch engines` fetches it"
         )
         terminalreporter.section("NOT THE MAIN ENGINE", red=True)
         terminalreporter.write_line(missing, red=True)

@@ -24,7 +24,7 @@ from typing import Final
 from cnm_bridge.core.settings import AttachOption
 from tests.lab import Engine, Plugins, known_engines, known_plugins, with_nftables
 from tests.lab.debian import FetchError
-from tests.lab.fetch_programs import fetch_program
+from tests.lab.fetch import fetch_program
 from tests.lab.fetched_engines import fetch_engine, find_fetched_engine, known_sources
 from tests.lab.fetched_plugins import DEFAULT_SUITE, fetch_plugins, find_fetched_plugins
 

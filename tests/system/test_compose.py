@@ -11,7 +11,7 @@ import pytest
 
 from cni_bridge_spec import get_objects
 from tests.lab import CommandFailed, Container, Engine
-from tests.lab.fetch_programs import find_program
+from tests.lab.fetch import find_program
 from tests.pages import RECIPES, read_blocks
 from tests.system.calls import ask_status
 from tests.system.peer import ask, serving
@@ -24,7 +24,7 @@ def find_compose() -> str:
     """Return the path of docker compose, which was fetched before."""
     found = find_program("compose")
     if found is None:
-        pytest.skip("docker compose is not fetched; run `python -m tests.lab.fetch_programs compose`")
+        pytest.skip("docker compose is not fetched; run `python -m tests.lab.fetch compose`")
     return str(found)
 
 

@@ -71,7 +71,7 @@ def native_lab(engine: Engine) -> Iterator[Lab]:
     try:
         plugins = find_plugins("1.9")
     except NoSuchEdition:
-        pytest.skip("plugins 1.9 are not fetched; run `python -m tests.lab.fetch_plugins`")
+        pytest.skip("plugins 1.9 are not fetched; run `python -m tests.lab.fetch plugins`")
     native = replace(engine, nftables=engine.version >= (29,))
     with Lab(dockerd=False, engine=native, plugins=plugins) as lab:
         for command in ("iptables", "ip6tables", "iptables-legacy", "ip6tables-legacy"):

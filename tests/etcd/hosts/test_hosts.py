@@ -13,7 +13,7 @@ import pytest
 from cni_bridge_spec import JsonObject
 from tests.etcd.node import PLUGIN as INSTALLED
 from tests.lab import CommandFailed, Container, Engine, Lab, wait_until
-from tests.lab.fetch_programs import fetch_program
+from tests.lab.fetch import fetch_program
 from tests.managed_plugin.swarm import NODES, two_labs
 from tests.pages import read_blocks
 from tests.system.scene import Scene

@@ -1,20 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""`python -m tests.lab.fetch_programs compose etcd prometheus`: programs for tests; nothing is installed.
+"""`python -m tests.lab.fetch engines plugins compose etcd prometheus`: parts of a lab; nothing is installed.
 
-They are Debian's own, in the cache that `debian` describes: etcd and Prometheus of this machine's suite, docker compose
-of another one, because this machine's may have none, or one without the options of a service's networks.
+They are Debian's own, in the cache that `debian` describes: engines and plugins of other suites than the machine's,
+etcd and Prometheus of its own, docker compose of another one, because the machine's may have none, or one without the
+options of a service's networks.
 """
 
 import argparse
 import platform
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from tests.lab.debian import FetchError, Unpacked, fetch_packages, find_packages, run_program
+from tests.lab.fetched_engines import fetch_engine, find_fetched_engine, known_sources
+from tests.lab.fetched_plugins import fetch_plugins, find_fetched_plugins
 
 __all__ = ["FetchError", "fetch_program", "find_program", "main"]
 
@@ -68,19 +72,30 @@ def fetch_program(name: str) -> Path:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Fetch programs, and print their paths; return 1 if one could not be fetched."""
-    parser = argparse.ArgumentParser(prog="python -m tests.lab.fetch_programs", description=__doc__)
-    parser.add_argument("names", nargs="+", choices=_PROGRAMS)
+    """Fetch what was not fetched before, and print where it is; return 1 if something could not be fetched."""
+    parser = argparse.ArgumentParser(prog="python -m tests.lab.fetch", description=__doc__)
+    parser.add_argument("names", nargs="+", choices=("engines", "plugins", *_PROGRAMS))
     parser.add_argument("--refresh", action="store_true", help="ask the mirror even if some have been fetched before")
     options = parser.parse_args(arguments)
     failed = False
-    for name in options.names:
+    for what, find, fetch in (ways for name in options.names for ways in _ways(name)):
         try:
-            print(f"{name}: {_fetch(name) if options.refresh else fetch_program(name)}")
+            print(f"{what}: {(None if options.refresh else find()) or fetch()}")
         except FetchError as exc:
-            print(f"{name} cannot be had: {exc}", file=sys.stderr)
+            print(f"{what} cannot be had: {exc}", file=sys.stderr)
             failed = True
     return 1 if failed else 0
+
+
+def _ways(name: str) -> Iterator[tuple[str, Callable[[], object], Callable[[], object]]]:
+    """Yield what has a name, with the functions that find and fetch it."""
+    if name == "engines":
+        for source in known_sources():
+            yield f"the engine of {source}", partial(find_fetched_engine, source), partial(fetch_engine, source)
+    elif name == "plugins":
+        yield name, find_fetched_plugins, fetch_plugins
+    else:
+        yield name, partial(find_program, name), partial(_fetch, name)
 
 
 def _fetch(name: str) -> Path:
