@@ -2,12 +2,15 @@
 """A CNI runtime: what libcni is to Go, for Python, with asyncio.
 
 ```python
-runtime = CachedRuntime.open("/opt/cni/bin")
+runtime = Runtime("/opt/cni/bin")
 network = ConfigurationDirectories("/etc/cni/net.d").index().find("my-network")
 attachment = Attachment(container_id="c1", ifname="eth0", netns="/run/netns/c1")
 result = await runtime.add(network, attachment)
-await runtime.delete(network, attachment)
+await runtime.delete(network, attachment, result)
 ```
+
+The caller keeps what DEL needs. A runtime that stores it, as libcni does, is `CachedRuntime` in the distribution
+`cni-tool`.
 
 It needs Linux 5.3. Besides the names here there are:
 
@@ -21,9 +24,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from cni_invoker.caching.file_cache import DEFAULT_CACHE_DIR, FileCache
-    from cni_invoker.caching.record import CachedAttachment
-    from cni_invoker.caching.runtime import CachedRuntime
     from cni_invoker.config_directories import (
         ConfigurationDirectories,
         ConfigurationIndex,
@@ -46,20 +46,16 @@ if TYPE_CHECKING:
     from cni_invoker.runtime import Runtime
 
 __all__ = [
-    "DEFAULT_CACHE_DIR",
     "DEFAULT_LOCK_DIR",
     "SUPPORTED_VERSIONS",
     "Attachment",
     "AttachmentKey",
-    "CachedAttachment",
-    "CachedRuntime",
     "CniError",
     "ConfigurationDirectories",
     "ConfigurationIndex",
     "Dns",
     "ErrorCode",
     "Execution",
-    "FileCache",
     "Interface",
     "IpAssignment",
     "JsonObject",
@@ -87,9 +83,6 @@ __all__ = [
 __version__ = "0.1.0"
 
 _HOMES: Final = {
-    "caching.file_cache": ("DEFAULT_CACHE_DIR", "FileCache"),
-    "caching.record": ("CachedAttachment",),
-    "caching.runtime": ("CachedRuntime",),
     "config_directories": (
         "ConfigurationDirectories",
         "ConfigurationIndex",

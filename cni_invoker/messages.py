@@ -5,13 +5,7 @@ import sys
 from typing import Final
 
 _SENTENCES: Final = {
-    "cache.bad_result": "the cached result of {network} is not used: {reason}",
-    "cache.damaged": "the cached attachment in {place} is not used: {reason}",
-    "cache.progress_not_stored": "the progress of the DEL cannot be stored; a repetition starts from the beginning: "
-    "{place}: {reason}",
-    "cache.unreadable": "{file} is skipped: {reason}",
     "configuration.reserved_keys": "{file}: only a runtime may set {keys}; that is not passed on to plugin {plugin}",
-    "delete.incomplete": "resources of {network} may have been left behind: {error}",
     "lock.kept": "went on without the lock {file} after {waited_s:g} s (lsof shows who has it): "
     "other processes may create the same iptables chains concurrently",
     "lock.unavailable": "other processes may create the same iptables chains concurrently: "
@@ -21,7 +15,6 @@ _SENTENCES: Final = {
     "plugin.not_observed": "the observer failed after {verb} of plugin {plugin}, which is not affected",
     "plugin.stderr": "plugin {plugin} ({verb}) wrote on standard error: {line}",
     "plugin.stdout": "plugin {plugin} ({verb}) failed, and wrote on standard output: {line}",
-    "plugins.ended": "killed processes that were left behind for {container_id}: {pids}",
     "plugins.not_kept": "if this process is killed, the next ADD or DEL does not stop the plugin that it runs: "
     "{directory} cannot be written: {reason}",
 }

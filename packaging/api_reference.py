@@ -16,6 +16,7 @@ MODULES: Final = {
     "cni_invoker.errors": "All errors. Each has `code`, `msg` and `details`.",
     "cni_plugin": "For plugins.",
     "cni_invoker.advanced": "For programs that manage links or records themselves; it may change in minor versions.",
+    "cni_tool": "A runtime that stores its attachments; a distribution of its own.",
 }
 _INTRODUCTION: Final = """# cni_invoker: the names
 

@@ -12,8 +12,8 @@ import click
 from click_man.core import generate_man_page
 
 from cni_egress.command import main as cni_egress
-from cni_invoker.cli import tool
 from cni_ipam_etcd.commands import commands as cni_ipam_etcd
+from cni_tool.command import commands as cni_invoker
 from cnm_bridge import __version__
 from cnm_bridge.operator.cli.command import MEANINGS, Command
 from cnm_bridge.operator.cli.main import main as cni_bridge
@@ -28,7 +28,6 @@ def main(date: str) -> None:
     """Write one page for each command and subcommand, in place of those that were there."""
     shutil.rmtree(TARGET, ignore_errors=True)
     TARGET.mkdir()
-    (cni_invoker,) = (member for member in vars(tool).values() if isinstance(member, click.Group))
     named = {
         "cni-bridge": cni_bridge,
         "cni-egress": cni_egress,

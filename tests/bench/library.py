@@ -21,15 +21,8 @@ from pathlib import Path
 from typing import Final
 
 from cni_bridge_spec import JsonObject, render_json
-from cni_invoker import (
-    Attachment,
-    CachedAttachment,
-    CachedRuntime,
-    FileCache,
-    Limits,
-    NetworkConfigurationList,
-    Runtime,
-)
+from cni_invoker import Attachment, Limits, NetworkConfigurationList, Runtime
+from cni_tool import CachedAttachment, CachedRuntime, FileCache
 from tests.differential.libcni import Libcni, find_driver
 
 __all__ = ["main"]

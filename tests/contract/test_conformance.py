@@ -13,8 +13,9 @@ import pytest
 from click.testing import CliRunner
 
 from cni_bridge_spec import render_json
-from cni_invoker import CachedRuntime, CniError, ConfigurationDirectories, FileCache, Runtime
-from cni_invoker.cli.forms import parse_attachment
+from cni_invoker import CniError, ConfigurationDirectories, Runtime
+from cni_tool import CachedRuntime, FileCache
+from cni_tool.forms import parse_attachment
 from tests.conformance import Case, Driver, load_cases, run_case
 from tests.conformance.__main__ import main
 from tests.conformance.driver import Answer
@@ -96,7 +97,7 @@ def test_the_program(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_our_command() -> None:
     """`cni-invoker` is a driver as it is."""
-    driver = f"{sys.executable} -m cni_invoker {{verb}} --cache-dir {{cache}} {{network}} {{netns}}"
+    driver = f"{sys.executable} -m cni_tool {{verb}} --cache-dir {{cache}} {{network}} {{netns}}"
     done = CliRunner().invoke(main, ["--driver", driver, "--case", "add-order", "--case", "del-stops"])
     assert done.exit_code == 0, done.output
 

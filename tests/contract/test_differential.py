@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from cni_bridge_spec import JsonObject
+from extras.cni_tool.tests.unit.command_host import ID, LIMIT_S, NETNS, Host
 from tests.differential.libcni import Libcni, find_cnitool, find_driver
 from tests.differential.runs import run_cases
-from tests.unit.cni_invoker.tool_host import ID, LIMIT_S, NETNS, Host
 
 SEED = 2026
 

@@ -16,6 +16,7 @@ import pytest
 
 import cni_invoker
 import cni_plugin
+import cni_tool
 from cni_invoker import advanced, errors, messages
 from cnm_bridge.core.options import cni_options
 from cnm_bridge.core.settings import Settings
@@ -98,7 +99,7 @@ def test_the_reference_of_the_library_has_every_name() -> None:
     """The site has a page that is made from the docstrings."""
     command = (sys.executable, "-c", "import api_reference; print(api_reference.render(), end='')")
     made = subprocess.run(command, cwd=ROOT / "packaging", capture_output=True, text=True, check=True).stdout
-    for module in (cni_invoker, advanced, errors, cni_plugin):
+    for module in (cni_invoker, advanced, errors, cni_plugin, cni_tool):
         for name in module.__all__:
             assert f"\n### {module.__name__}.{name}\n" in made
     assert "\n#### await CachedRuntime.add(network, attachment)\n" in made

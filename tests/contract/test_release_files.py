@@ -15,6 +15,7 @@ import cni_egress
 import cni_invoker
 import cni_ipam_etcd
 import cni_plugin
+import cni_tool
 import cnm_bridge
 import cnm_plugin
 import netavark_plugin
@@ -68,6 +69,7 @@ EXTRAS = {
     "cni_egress": cni_egress,
     "cni_ipam_etcd": cni_ipam_etcd,
     "cni_plugin": cni_plugin,
+    "cni_tool": cni_tool,
     "cnm": cnm_plugin,
     "netavark": netavark_plugin,
     "pytest_cni": pytest_cni,
@@ -76,11 +78,12 @@ EXTRAS = {
 
 @pytest.mark.parametrize("settings", ["setup.cfg", *(f"extras/{name}/setup.cfg" for name in EXTRAS)])
 def test_all_distributions_have_one_version(settings: str) -> None:
-    """The others require the library of the same release."""
+    """The others require the library, and the tool, of the same release."""
     assert {package.__version__ for package in (cni_invoker, cnm_bridge, *EXTRAS.values())} == {cnm_bridge.__version__}
-    required = re.findall(r"^    (cni-(?:invoker|plugin) .*)$", (ROOT / settings).read_text("utf-8"), re.MULTILINE)
-    assert required
-    assert [one for one in required if cni_invoker.__version__ not in Requirement(one).specifier] == []
+    lines = re.findall(r"^    (cni-(?:invoker|plugin|tool) >.*)$", (ROOT / settings).read_text("utf-8"), re.MULTILINE)
+    required = {one.name: one.specifier for one in map(Requirement, lines)}
+    assert "cni-invoker" in required
+    assert [name for name, versions in required.items() if cni_invoker.__version__ not in versions] == []
 
 
 def test_private_tables_have_an_upper_bound() -> None:

@@ -54,11 +54,12 @@ def test_commands_print_in_one_place() -> None:
     """A name may have control characters, which that place escapes."""
     printing = [
         str(file.relative_to(ROOT))
-        for package in ("cnm_bridge/operator", "cni_invoker/cli")
+        for package in ("cnm_bridge/operator", "cni_invoker", "extras/cni_tool/src")
         for file in (ROOT / package).rglob("*.py")
         if re.search(r"click\.s?echo\(|\bprint\(|sys\.stdout\.write\(", file.read_text("utf-8"))
     ]
     assert sorted(printing) == [
-        "cni_invoker/cli/echo.py",
+        "cnm_bridge/operator/cli/echo.py",
         "cnm_bridge/operator/cli/output.py",  # tables with colours
+        "extras/cni_tool/src/cni_tool/forms.py",
     ]

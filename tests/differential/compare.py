@@ -13,9 +13,10 @@ from typing import Any, Final
 
 import yaml
 
-from cni_invoker import SUPPORTED_VERSIONS, CachedAttachment
-from cni_invoker.caching.record import parse_record
+from cni_invoker import SUPPORTED_VERSIONS
 from cni_invoker.documents.jsontypes import JsonError
+from cni_tool import CachedAttachment
+from cni_tool.record import parse_record
 from tests.differential.cases import Case
 
 __all__ = ["Difference", "DifferenceClass", "compare", "find_class", "load_classes"]

@@ -18,16 +18,15 @@ from typing import Any, Final
 from cni_invoker import (
     Attachment,
     AttachmentKey,
-    CachedRuntime,
     CniError,
     ConfigurationDirectories,
-    FileCache,
     Limits,
     NetworkConfigurationList,
     Runtime,
 )
 from cni_invoker.execution import executor
 from cni_invoker.execution.process import Ended
+from cni_tool import CachedRuntime, FileCache
 from tests.differential.answers import PLUGINS
 from tests.differential.cases import make_case
 from tests.differential.compare import Difference, compare, find_class, load_classes

@@ -94,7 +94,7 @@ def booted(directory: Path) -> Iterator[Machine]:
     except FetchError as exc:
         pytest.skip(f"Debian 13 is not available: {exc}")
     with Machine(directory / "trixie", archive) as machine:
-        homes = {"netavark": "netavark_plugin", "cni_egress": "cni_egress", "cni_plugin": "cni_plugin"}
+        homes = {name: name for name in ("cni_egress", "cni_plugin", "cni_tool")} | {"netavark": "netavark_plugin"}
         of_extras = [ROOT / "extras" / home / "src" / package for home, package in homes.items()]
         for package in (ROOT / "cni_invoker", *of_extras):
             place = machine.path("/usr/lib/python3/dist-packages") / package.name

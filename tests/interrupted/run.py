@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from cni_invoker import Attachment, CachedRuntime, CniError, FileCache, Limits, NetworkConfigurationList, Runtime
+from cni_invoker import Attachment, CniError, Limits, NetworkConfigurationList, Runtime
+from cni_tool import CachedRuntime, FileCache
 
 __all__ = ["Run", "RunFailed"]
 

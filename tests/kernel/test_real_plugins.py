@@ -15,17 +15,8 @@ from pathlib import Path
 import pytest
 
 from cni_bridge_spec import JsonObject, JsonValue
-from cni_invoker import (
-    Attachment,
-    CachedRuntime,
-    FileCache,
-    NetworkConfigurationList,
-    PluginFailed,
-    Result,
-    Runtime,
-    Verb,
-    run_preflight,
-)
+from cni_invoker import Attachment, NetworkConfigurationList, PluginFailed, Result, Runtime, Verb, run_preflight
+from cni_tool import CachedRuntime, FileCache
 from tests.kernel.real_plugins import (
     BRIDGE,
     CAPABILITY_ARGS,

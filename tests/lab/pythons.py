@@ -27,8 +27,8 @@ VERSIONS: Final = {"3.12": "noble", "3.13": "trixie", "3.14": "sid"}
 """The supported versions except the oldest, with the suite of Debian or Ubuntu that has one."""
 
 _REPOSITORY: Final = Path(__file__).parents[2]
-_PLUGIN: Final = "extras/cni_plugin"
-_TESTS: Final = ("-m", "pytest", "-p", "no:cacheprovider", "tests/unit", "tests/contract", f"{_PLUGIN}/tests/unit")
+_OF_EXTRAS: Final = ("extras/cni_plugin/tests/unit", "extras/cni_tool/tests/unit")
+_TESTS: Final = ("-m", "pytest", "-p", "no:cacheprovider", "tests/unit", "tests/contract", *_OF_EXTRAS)
 _SAME: Final = (
     "tests/contract/test_differential.py",
     "tests/contract/test_docs.py",
@@ -39,7 +39,8 @@ _SAME: Final = (
     "tests/unit/state/test_damage.py::test_no_damage_prevents_a_start",
 )
 """Tests beside libcni, of damaged files, documents and scripts: their outcome does not depend on the interpreter."""
-_ENVIRONMENT: Final = {**os.environ, "PYTHONPATH": f"{_REPOSITORY}:{_REPOSITORY / _PLUGIN}/src"}
+_PATH: Final = (_REPOSITORY, *sorted(_REPOSITORY.glob("extras/*/src")))
+_ENVIRONMENT: Final = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, _PATH))}
 """Programs that tests start elsewhere, such as plugins in Python, import the packages, too."""
 _KIND: Final = "pythons"
 _PACKAGES: Final = (

@@ -30,11 +30,11 @@ def run_directly(lab: Lab, name: str, capability_args: JsonObject | None = None,
     lab.run("ip", "netns", "add", NAMESPACE)
     try:
         lab.run("ip", "-n", NAMESPACE, "link", "set", "lo", "up")
-        lab.run(sys.executable, "-m", "cni_invoker", "add", name, netns, env=env)
+        lab.run(sys.executable, "-m", "cni_tool", "add", name, netns, env=env)
         try:
             return _view(lab, lambda *argv: lab.run("ip", "netns", "exec", NAMESPACE, *argv).stdout, "eth0", further)
         finally:
-            lab.run(sys.executable, "-m", "cni_invoker", "del", name, netns, env=env)
+            lab.run(sys.executable, "-m", "cni_tool", "del", name, netns, env=env)
     finally:
         lab.run("ip", "netns", "delete", NAMESPACE)
 

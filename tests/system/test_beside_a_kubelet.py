@@ -21,7 +21,8 @@ from tests.system.scene import Scene, bridge, reaches
 CACHE: Final = "/var/lib/cni/cache"
 POD: Final = f"""
 import asyncio, sys
-from cni_invoker import Attachment, CachedRuntime, ConfigurationDirectories, FileCache, Runtime
+from cni_invoker import Attachment, ConfigurationDirectories, Runtime
+from cni_tool import CachedRuntime, FileCache
 verb, name, container_id, netns = sys.argv[1:]
 runtime = CachedRuntime(Runtime(["/opt/cni/bin", "/usr/lib/cni"]), FileCache("{CACHE}"))
 network = ConfigurationDirectories("/etc/cni/net.d").index().find(name)
@@ -63,7 +64,7 @@ class Pods:
     def collect(self) -> None:
         """Run GC as a runtime does that knows its own pods only."""
         valid = [word for one in self._ids.values() for word in ("--valid", f"{one}/eth0")]
-        command = (sys.executable, "-m", "cni_invoker", "gc", self._network, *valid, "--cache-dir", CACHE)
+        command = (sys.executable, "-m", "cni_tool", "gc", self._network, *valid, "--cache-dir", CACHE)
         self._lab.run(*command)
 
     def _run(self, verb: str, name: str) -> None:

@@ -15,8 +15,8 @@ from typing import Any, Final
 import click
 from click.shell_completion import CompletionItem
 
-from cni_invoker.cli.echo import echo
 from cnm_bridge.core.errors import BadOption, BridgeError, UnknownName
+from cnm_bridge.operator.cli.echo import echo
 
 _UNLIMITED: Final = 1 << 16
 NAME: Final = "cni-bridge"

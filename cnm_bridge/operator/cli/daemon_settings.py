@@ -10,11 +10,11 @@ from typing import Final
 import click
 from click.core import ParameterSource
 
-from cni_invoker.cli.echo import echo
 from cnm_bridge.core.errors import BadOption
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
 from cnm_bridge.operator.cli.command import ExitStatus, exits
+from cnm_bridge.operator.cli.echo import echo
 from cnm_bridge.operator.cli.options import OPTIONS, SETTINGS, with_settings
 
 _LIMIT_S: Final = 5.0

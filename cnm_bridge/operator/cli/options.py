@@ -21,10 +21,10 @@ import click
 from click.core import ParameterSource
 
 from cni_bridge_spec import JsonValue
-from cni_invoker.cli.echo import echo
 from cni_invoker.documents.jsontypes import show
 from cnm_bridge.core.errors import BadOption, Refused
 from cnm_bridge.core.settings import Settings, option_name
+from cnm_bridge.operator.cli.echo import echo
 
 R = TypeVar("R")
 _DEFAULTS: Final = Settings()

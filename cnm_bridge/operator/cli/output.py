@@ -21,8 +21,9 @@ from typing import Final, TypeVar
 import click
 
 from cni_bridge_spec import JsonObject, JsonValue, find_int, find_str
-from cni_invoker.cli.echo import echo, printable
+from cni_invoker.documents.printable import printable
 from cnm_bridge.operator.cli.command import ExitStatus
+from cnm_bridge.operator.cli.echo import echo
 
 SHORT: Final = 12
 """The number of digits of an ID that Docker shows."""

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Final, Self
 
 from cni_bridge_spec import JsonObject
-from cni_invoker.cli.echo import printable
+from cni_invoker.documents.printable import printable
 from cnm_bridge.core.lists.address_ranges import find_ranges
 from cnm_bridge.operator.doctor.facts import ConfiguredNetwork, Facts, Finding, Severity
 from cnm_bridge.operator.doctor.firewall import check_firewall

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The programs in two pages of docs and in the READMEs of two distributions: typed as strictly as the library.
+"""The programs in two pages of docs and in the READMEs of three distributions: typed as strictly as the library.
 
-`tests/kernel/test_cni_invoker_processes.py` runs them.
+`tests/kernel/test_cni_invoker_processes.py` and `extras/cni_tool/tests/kernel/test_command.py` run them.
 """
 
 import os
@@ -17,7 +17,7 @@ from tests.pages import CNI_INVOKER, MANAGER, read_blocks, read_programs
 
 ROOT = Path(__file__).parents[3]
 README = ROOT / "packaging/cni-invoker/README.md"
-OF_PLUGINS = ROOT / "extras/cni_plugin/README.md"
+OTHERS = (ROOT / "extras/cni_plugin/README.md", ROOT / "extras/cni_tool/README.md")
 
 
 def test_the_plugin_in_process() -> None:
@@ -32,13 +32,13 @@ def test_the_plugin_in_process() -> None:
 def test_types(tmp_path: Path) -> None:
     """Each of them passes `mypy --strict`, which looks for problems of the library's own types."""
     programs = read_programs(CNI_INVOKER) | read_programs(MANAGER)
-    blocks = (*read_blocks(README, "python"), *read_blocks(OF_PLUGINS, "python"))
+    blocks = (one for page in (README, *OTHERS) for one in read_blocks(page, "python"))
     programs |= {f"readme{index}.py": one.text for index, one in enumerate(blocks)}
     for name, text in programs.items():
         (tmp_path / name).write_text(text, "utf-8")
     command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), *sorted(programs)]
-    paths = f"{README.parent}:{OF_PLUGINS.parent}/src"  # an editable installation is not found
-    found = {**os.environ, "MYPYPATH": paths}
+    places = (README.parent, *(page.parent / "src" for page in OTHERS))
+    found = {**os.environ, "MYPYPATH": os.pathsep.join(map(str, places))}  # an editable installation is not found
     checked = subprocess.run(command, cwd=tmp_path, env=found, capture_output=True, text=True, check=False)
     assert checked.returncode == 0, checked.stdout
     assert f"no issues found in {len(programs)} source files" in checked.stdout

@@ -2,7 +2,6 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """A caller's mistakes are found before anything runs; what programs may rely on."""
 
-import asyncio
 import logging
 from dataclasses import replace
 from pathlib import Path
@@ -12,11 +11,9 @@ import pytest
 
 from cni_invoker import (
     Attachment,
-    CachedRuntime,
     CniError,
     ConfigurationDirectories,
     Execution,
-    FileCache,
     Limits,
     NetworkConfigurationList,
     Result,
@@ -26,7 +23,6 @@ from cni_invoker import (
 )
 from cni_invoker.errors import BadConfiguration, BadResult
 from tests.plugins import FakePlugins
-from tests.records import list_of
 from tests.unit.cni_invoker.runtime_scene import ATTACHMENT, LIMITS, RESULT, THREE, network
 
 LIST = b'{"name": "blue", "cniVersion": "1.1.0", "plugins": [{"type": "first"}]}'
@@ -35,8 +31,7 @@ LIST = b'{"name": "blue", "cniVersion": "1.1.0", "plugins": [{"type": "first"}]}
 async def test_strings_and_paths_are_alike(plugins: FakePlugins, tmp_path: Path) -> None:
     """Each path may be a string, a single directory need not be in a list, and limits have defaults."""
     (tmp_path / "10-blue.conflist").write_bytes(LIST)
-    cache = FileCache(str(tmp_path / "cache"))
-    runtime = CachedRuntime(Runtime(str(plugins.directory), lock_dir=str(tmp_path / "lock")), cache)
+    runtime = Runtime(str(plugins.directory), lock_dir=str(tmp_path / "lock"), running_dir=str(tmp_path / "running"))
     blue = ConfigurationDirectories(str(tmp_path)).index().find("blue")
     assert read_configuration(str(tmp_path / "10-blue.conflist")) == blue
     given = Attachment(container_id="c1", ifname="eth0", netns=Path("/run/netns/c1"), args={"IP": "10.1.2.3"})
@@ -120,25 +115,6 @@ async def test_the_log_has_the_facts(plugins: FakePlugins, caplog: pytest.LogCap
         ("bad", "ADD", "some-container-id", "eth0", "PluginFailed"),
     ]
     assert all(record["duration_ms"] > 0 for record in records)
-
-
-@pytest.fixture(name="opened")
-def make_opened(plugins: FakePlugins, tmp_path: Path) -> CachedRuntime:
-    """A runtime as most programs make it."""
-    return CachedRuntime.open(plugins.directory, tmp_path / "cache", LIMITS, lock_dir=tmp_path / "lock")
-
-
-def test_the_safe_constructor(opened: CachedRuntime, plugins: FakePlugins, tmp_path: Path) -> None:
-    """Running plugins are recorded while they run, first users of iptables are locked, attachments are in files."""
-    gate = tmp_path / "gate"
-    gate.touch()
-    plugins.install("firewall", ADD={"result": RESULT})
-    network = list_of({"type": "firewall"})
-    asyncio.run(opened.add(network, ATTACHMENT))
-    assert (tmp_path / "cache/running").is_dir()
-    assert list((tmp_path / "lock").iterdir()) == [tmp_path / "lock/shared-chains.lock"]
-    another = CachedRuntime(Runtime("/x"), FileCache(tmp_path / "cache"))
-    assert [one.attachment for one in asyncio.run(another.attachments())] == [ATTACHMENT]
 
 
 def test_a_result_cannot_be_changed() -> None:

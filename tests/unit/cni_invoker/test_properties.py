@@ -14,10 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cni_bridge_spec import JsonError, JsonObject, JsonValue, find_str, parse_json, render_json
+from cni_bridge_spec import JsonObject, JsonValue, find_str, parse_json, render_json
 from cni_invoker import SUPPORTED_VERSIONS, Attachment, NetworkConfigurationList, Result
 from cni_invoker.advanced import parse_configuration, parse_result
-from cni_invoker.caching.record import parse_record
 from cni_invoker.documents.request import Requests
 from cni_invoker.documents.versions import Verb, parse_version_info
 from cni_invoker.errors import BadConfiguration, BadResult, InvalidParameter
@@ -85,18 +84,6 @@ OLD_RESULT: Final[JsonObject] = {
 }
 ERROR: Final[JsonObject] = {"cniVersion": "1.0.0", "code": 7, "msg": "m", "details": "d"}
 VERSION: Final[JsonObject] = {"cniVersion": "1.0.0", "supportedVersions": ["0.4.0", "1.0.0"]}
-RECORD: Final[JsonObject] = {
-    "kind": "cniCacheV1",
-    "containerId": "c1",
-    "config": "e30=",
-    "ifName": "eth0",
-    "networkName": "net",
-    "netns": "/run/netns/c1",
-    "cniArgs": [["K", "V"]],
-    "capabilityArgs": {},
-    "result": RESULT,
-    "bootId": "b",
-}
 
 
 def find_paths(value: JsonValue, path: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
@@ -207,15 +194,6 @@ def test_any_json_is_version_info_or_bad_result(document: JsonValue) -> None:
     except BadResult:
         return
     assert info.supported
-
-
-@given(documents(RECORD))
-def test_any_json_is_a_cache_record_or_a_json_error(document: JsonValue) -> None:
-    """The cache reports that error as damage."""
-    try:
-        parse_record(render_json(document))
-    except JsonError:
-        return
 
 
 @given(st.binary(max_size=60))

@@ -8,7 +8,7 @@ from typing import Final
 import click
 
 from cni_bridge_spec import JsonObject, find_int, get_bool, get_objects, get_str
-from cni_invoker.cli.echo import printable
+from cni_invoker.documents.printable import printable
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
 from cnm_bridge.operator.cli.command import Command, ExitStatus

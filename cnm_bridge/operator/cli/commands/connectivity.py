@@ -16,7 +16,7 @@ import click
 
 from cni_bridge_spec import get_objects, get_str, get_strings
 from cni_invoker import CniError, ConfigurationDirectories
-from cni_invoker.cli.echo import echo, printable
+from cni_invoker.documents.printable import printable
 from cnm_bridge.core.errors import BadOption, Refused, UnknownName, did_you_mean
 from cnm_bridge.core.lists.guard import RESPONDER, is_guard, with_guard
 from cnm_bridge.core.options.cni_options import parse_options
@@ -24,6 +24,7 @@ from cnm_bridge.core.settings import Settings
 from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError, start_command
 from cnm_bridge.operator.cli.command import Command, ExitStatus
 from cnm_bridge.operator.cli.daemon_settings import finds_settings
+from cnm_bridge.operator.cli.echo import echo
 from cnm_bridge.operator.cli.output import fold, terminal_width, with_json
 from cnm_bridge.operator.connectivity.pair import DockerCommand, Pair
 from cnm_bridge.operator.connectivity.probe import LOOK_AT, Guard, Outcome, Step, run_steps

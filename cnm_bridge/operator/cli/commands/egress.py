@@ -25,13 +25,14 @@ from cni_bridge_spec import (
     get_strings,
     render_json,
 )
-from cni_invoker.cli.echo import echo, printable
+from cni_invoker.documents.printable import printable
 from cnm_bridge.core.errors import Refused, UnknownName
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.operator.cli.admin_client import AdminClient
 from cnm_bridge.operator.cli.command import Command, CommandGroup, ExitStatus
 from cnm_bridge.operator.cli.containers import Inventory, take_inventory
 from cnm_bridge.operator.cli.daemon_settings import asks_daemon, finds_settings
+from cnm_bridge.operator.cli.echo import echo
 from cnm_bridge.operator.cli.output import SHORT, UNKNOWN, Shown, Table, count, duration, shows, with_json
 from cnm_bridge.operator.egress import ask_egress, follow_egress, list_egress
 from cnm_bridge.operator.networks.allow_list import AllowList, find_allow_list

@@ -12,12 +12,13 @@ from typing import Final
 import click
 
 from cni_bridge_spec import JsonObject, find_str, get_strings, render_json
-from cni_invoker.cli.echo import echo, printable
+from cni_invoker.documents.printable import printable
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
 from cnm_bridge.operator.cli.command import Command, ExitStatus
 from cnm_bridge.operator.cli.containers import take_inventory
 from cnm_bridge.operator.cli.daemon_settings import asks_daemon
+from cnm_bridge.operator.cli.echo import echo
 from cnm_bridge.operator.cli.output import SHORT, fold, terminal_width, with_json
 
 _INDENT: Final = 32

@@ -22,7 +22,6 @@ from cni_invoker import (
     run_preflight,
 )
 from cni_invoker.advanced import requests_for_add
-from cni_invoker.cli.echo import echo
 from cni_invoker.errors import ConfigurationNotFound
 from cnm_bridge.core.endpoint import pin_path, staging_path
 from cnm_bridge.core.engine_facts.network import EngineNetwork
@@ -38,6 +37,7 @@ from cnm_bridge.core.settings import AttachOption, Settings
 from cnm_bridge.driver.networks.plan_endpoint import plan_endpoint
 from cnm_bridge.operator.cli.command import Command, ExitStatus
 from cnm_bridge.operator.cli.daemon_settings import finds_settings
+from cnm_bridge.operator.cli.echo import echo
 from cnm_bridge.operator.cli.output import Prose, Shown, shows
 from cnm_bridge.system.engine import Engine
 

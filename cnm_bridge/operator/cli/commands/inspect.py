@@ -20,7 +20,7 @@ from cni_bridge_spec import (
     get_str,
     get_strings,
 )
-from cni_invoker.cli.echo import printable
+from cni_invoker.documents.printable import printable
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
 from cnm_bridge.operator.cli.command import Command, ExitStatus

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 
 import click
 
-from cni_invoker.cli.echo import echo
 from cnm_bridge.core.errors import BridgeError
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.operator.cli.command import Command, describe_failure
+from cnm_bridge.operator.cli.echo import echo
 from cnm_bridge.operator.cli.options import SETTINGS, with_settings
 from cnm_bridge.system.process import locked_run_directory
 from cnm_bridge.system.sockets import metrics_listener, open_sockets

@@ -15,10 +15,10 @@ import click
 from cni_bridge_spec import JsonError, JsonObject, get_objects, parse_json, render_json
 from cni_bridge_state import StateError, StateLocked
 from cni_bridge_state.store import Store
-from cni_invoker.cli.echo import echo
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
 from cnm_bridge.operator.cli.command import Command, CommandGroup, ExitStatus, describe_failure, exits
+from cnm_bridge.operator.cli.echo import echo
 from cnm_bridge.operator.cli.options import FILE, with_settings
 from cnm_bridge.operator.cli.output import count
 from cnm_bridge.operator.host import write_whole

@@ -18,8 +18,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from cni_invoker import (
-    CachedAttachment,
-    CachedRuntime,
     CniError,
     ConfigurationDirectories,
     NetworkConfigurationList,
@@ -28,6 +26,7 @@ from cni_invoker import (
     run_preflight,
 )
 from cni_invoker.errors import ConfigurationNotFound
+from cni_tool import CachedAttachment, CachedRuntime
 from netavark_plugin.messages import (
     CALLER,
     Container,

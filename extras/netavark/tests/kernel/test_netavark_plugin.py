@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from cni_invoker import FileCache
+from cni_tool import FileCache
 from tests.kernel.namespace import made_namespace
 
 COMMAND = Path(sys.executable).with_name("cni-netavark")

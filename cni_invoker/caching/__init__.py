@@ -1,2 +1,0 @@
-# SPDX-License-Identifier: Apache-2.0
-"""A runtime that remembers its attachments, in memory or as libcni does."""
