@@ -13,10 +13,6 @@ CniError
 ├── BadConfiguration
 ├── ConfigurationNotFound
 ├── BadResult
-├── AttachmentExists
-├── NotAttached
-├── CacheError
-│   └── CacheDamaged
 └── PluginError
     ├── PluginNotFound
     ├── PluginNotStarted
@@ -36,18 +32,14 @@ if TYPE_CHECKING:  # plugins, which start anew for each call, do not load it
     from pathlib import Path
 
 __all__ = [
-    "AttachmentExists",
     "BadConfiguration",
     "BadResult",
-    "CacheDamaged",
-    "CacheError",
     "CniError",
     "ConfigurationNotFound",
     "GcFailed",
     "InvalidParameter",
     "NetworkBusy",
     "NoCommonVersion",
-    "NotAttached",
     "PluginError",
     "PluginFailed",
     "PluginNotFound",
@@ -252,51 +244,6 @@ class ConfigurationNotFound(CniError):
 def _may_have(file: "Path | None", name: str | None, directories: "Sequence[Path]") -> bool:
     """Return whether an unusable file, or a directory that cannot be read, seems to have a configuration."""
     return file is not None and (file in directories or (name is not None and name in file.stem))
-
-
-class AttachmentExists(CniError):
-    """ADD of an attachment that exists, or whose DEL is pending; nothing has been executed."""
-
-    def __init__(self, network: str, container_id: str, ifname: str) -> None:
-        super().__init__(
-            f"{ifname} of {container_id} is already attached to {network}, or its DEL is pending; delete it first, "
-            "with force=True if its DEL cannot succeed"
-        )
-
-
-class NotAttached(CniError):
-    """CHECK of an attachment that does not exist or is incomplete; nothing has been executed."""
-
-    code = ErrorCode.UNKNOWN_CONTAINER
-
-    def __init__(self, network: str, container_id: str, ifname: str, *, delete_pending: bool) -> None:
-        incomplete = "its ADD or its DEL has not completed; delete it, and add it again"
-        why = incomplete if delete_pending else "add it first"
-        super().__init__(f"{ifname} of {container_id} is not attached to {network}: {why}")
-
-
-class CacheError(CniError):
-    """The attachment cache cannot be read or written.
-
-    Attributes:
-        place: The affected file or object.
-        reason: What is wrong.
-    """
-
-    code = ErrorCode.IO_FAILURE
-    phrase: str = ""
-
-    def __init__(self, place: "Path | str", reason: str) -> None:
-        super().__init__(f"{self.phrase}attachment cache: {place}: {reason}")
-        self.place = place
-        self.reason = reason
-
-
-class CacheDamaged(CacheError):
-    """A cached attachment is unreadable."""
-
-    code = ErrorCode.DECODING_FAILURE
-    phrase = "failed to get cached result: "
 
 
 class PluginError(CniError):

@@ -13,10 +13,20 @@ await runtime.delete(network, attachment)
 The other names are those of the library `cni_invoker`.
 """
 
+from cni_tool.errors import AttachmentExists, CacheDamaged, CacheError, NotAttached
 from cni_tool.file_cache import DEFAULT_CACHE_DIR, FileCache
 from cni_tool.record import CachedAttachment
 from cni_tool.runtime import CachedRuntime
 
-__all__ = ["DEFAULT_CACHE_DIR", "CachedAttachment", "CachedRuntime", "FileCache"]
+__all__ = [
+    "DEFAULT_CACHE_DIR",
+    "AttachmentExists",
+    "CacheDamaged",
+    "CacheError",
+    "CachedAttachment",
+    "CachedRuntime",
+    "FileCache",
+    "NotAttached",
+]
 
 __version__ = "0.1.0"

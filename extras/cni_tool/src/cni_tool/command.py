@@ -21,17 +21,13 @@ from cni_invoker.config_directories import ConfigurationDirectories, Configurati
 from cni_invoker.documents.attachment import Attachment
 from cni_invoker.documents.lists import NetworkConfigurationList
 from cni_invoker.documents.versions import SUPPORTED_VERSIONS
-from cni_invoker.errors import (
-    CacheDamaged,
-    CniError,
-    ConfigurationNotFound,
-    PluginError,
-)
+from cni_invoker.errors import CniError, ConfigurationNotFound, PluginError
 from cni_invoker.execution.first_iptables_use import DEFAULT_LOCK_DIR
 from cni_invoker.execution.limits import Limits
 from cni_invoker.preflight import run_preflight
 from cni_invoker.runtime import Runtime
 from cni_tool import __version__
+from cni_tool.errors import CacheDamaged
 from cni_tool.file_cache import DEFAULT_CACHE_DIR, FileCache
 from cni_tool.forms import (
     Messages,

@@ -10,8 +10,9 @@ from cni_invoker.deletion import DeleteHooks
 from cni_invoker.documents.attachment import Attachment
 from cni_invoker.documents.known_plugins import needs_rules
 from cni_invoker.documents.results import Result
-from cni_invoker.errors import CacheError, CniError, NetworkBusy, PluginError
+from cni_invoker.errors import CniError, NetworkBusy, PluginError
 from cni_invoker.runtime import Runtime
+from cni_tool.errors import CacheError
 from cni_tool.file_cache import FileCache
 from cni_tool.messages import log_warning
 from cni_tool.record import (

@@ -29,9 +29,10 @@ from typing import Final
 from cni_invoker.documents.attachment import AttachmentKey
 from cni_invoker.documents.checks import StrPath, check_network_name
 from cni_invoker.documents.jsontypes import JsonError
-from cni_invoker.errors import AttachmentExists, CacheDamaged, CacheError, NetworkBusy, PluginStillRuns
+from cni_invoker.errors import NetworkBusy, PluginStillRuns
 from cni_invoker.execution.running_plugins import find_abandoned, find_orphaned_plugins, kill_orphaned_plugins
 from cni_invoker.waiting import run_in_thread
+from cni_tool.errors import AttachmentExists, CacheDamaged, CacheError
 from cni_tool.messages import log_warning
 from cni_tool.record import CachedAttachment, UnknownKind, parse_record, render_record
 

@@ -15,17 +15,7 @@ from cni_invoker.documents.attachment import Attachment, AttachmentKey, freeze_k
 from cni_invoker.documents.checks import StrPath
 from cni_invoker.documents.lists import NetworkConfigurationList
 from cni_invoker.documents.results import Result
-from cni_invoker.errors import (
-    AttachmentExists,
-    CacheDamaged,
-    CniError,
-    GcFailed,
-    InvalidParameter,
-    NetworkBusy,
-    NotAttached,
-    PluginNotFound,
-    VersionUnsupported,
-)
+from cni_invoker.errors import CniError, GcFailed, InvalidParameter, NetworkBusy, PluginNotFound, VersionUnsupported
 from cni_invoker.execution.executor import Observer
 from cni_invoker.execution.first_iptables_use import DEFAULT_LOCK_DIR
 from cni_invoker.execution.in_process import Answer
@@ -34,6 +24,7 @@ from cni_invoker.execution.running_plugins import kill_orphaned_plugins, read_bo
 from cni_invoker.negotiation import has_gc, require_check
 from cni_invoker.runtime import Runtime
 from cni_tool.deletion import CachedDeletion, only_logged
+from cni_tool.errors import AttachmentExists, CacheDamaged, NotAttached
 from cni_tool.file_cache import DEFAULT_CACHE_DIR, FileCache, reported
 from cni_tool.record import CachedAttachment, attachment_of_add
 

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from cni_invoker import PluginFailed
-from cni_invoker.errors import CacheError
-from cni_tool import CachedRuntime, FileCache
+from cni_tool import CachedRuntime, CacheError, FileCache
 from extras.cni_tool.tests.unit.cached_attachments import names
 from extras.cni_tool.tests.unit.cached_scene import ATTACHMENT, BANANA, BLUE, Scene
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from cni_invoker import AttachmentKey
-from cni_invoker.errors import AttachmentExists, CacheDamaged, CacheError, InvalidParameter
-from cni_tool import FileCache
+from cni_invoker.errors import InvalidParameter
+from cni_tool import AttachmentExists, CacheDamaged, CacheError, FileCache
 from extras.cni_tool.tests.unit.cached_attachments import CACHED, KEY, cached, names, read, write_record
 
 

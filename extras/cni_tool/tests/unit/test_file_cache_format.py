@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from cni_invoker.errors import CacheDamaged, NetworkBusy, PluginStillRuns
+from cni_invoker.errors import NetworkBusy, PluginStillRuns
 from cni_invoker.execution import running_plugins
 from cni_invoker.execution.running_plugins import environment_of
-from cni_tool import FileCache, file_cache
+from cni_tool import CacheDamaged, FileCache, file_cache
 from extras.cni_tool.tests.unit.cached_attachments import CACHED, KEY, LIST, RESULT, cached, names, read, write_record
 from tests.unit.cni_invoker.processes import wait_until
 

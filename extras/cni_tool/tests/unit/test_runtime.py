@@ -11,15 +11,8 @@ import pytest
 
 from cni_bridge_spec import JsonObject, JsonValue
 from cni_invoker import Attachment, PluginFailed, Runtime
-from cni_invoker.errors import (
-    AttachmentExists,
-    CacheError,
-    InvalidParameter,
-    NotAttached,
-    PluginNotFound,
-    VerbUnsupported,
-)
-from cni_tool import CachedAttachment, CachedRuntime, FileCache
+from cni_invoker.errors import InvalidParameter, PluginNotFound, VerbUnsupported
+from cni_tool import AttachmentExists, CachedAttachment, CachedRuntime, CacheError, FileCache, NotAttached
 from extras.cni_tool.tests.unit.cached_scene import (
     ATTACHMENT,
     BANANA,
@@ -171,7 +164,7 @@ async def test_an_add_whose_result_cannot_be_cached_is_undone(scene: Scene, tmp_
     class FullCache(FileCache):
         async def put(self, cached: CachedAttachment, *, new: bool = False) -> None:
             if cached.result is not None:
-                raise CacheError("the cache", "No space left on device")
+                raise CacheError(Path("the cache"), "No space left on device")
             await super().put(cached, new=new)
 
     cache = FullCache(tmp_path / "full")

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from cni_invoker import AttachmentKey, Runtime
-from cni_invoker.errors import AttachmentExists, NetworkBusy
-from cni_tool import CachedAttachment, CachedRuntime, FileCache
+from cni_invoker.errors import NetworkBusy
+from cni_tool import AttachmentExists, CachedAttachment, CachedRuntime, FileCache
 from extras.cni_tool.tests.unit.cached_scene import ATTACHMENT, BLUE, BOOT, LIMITS, RESULT, Scene
 
 

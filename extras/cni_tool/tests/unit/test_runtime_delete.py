@@ -12,8 +12,8 @@ import pytest
 
 from cni_bridge_spec import JsonObject, JsonValue
 from cni_invoker import Attachment, AttachmentKey, PluginFailed, Runtime
-from cni_invoker.errors import BadResult, CacheDamaged, CacheError, InvalidParameter, NetworkBusy, NotAttached
-from cni_tool import CachedAttachment, CachedRuntime, FileCache
+from cni_invoker.errors import BadResult, InvalidParameter, NetworkBusy
+from cni_tool import CacheDamaged, CachedAttachment, CachedRuntime, CacheError, FileCache, NotAttached
 from extras.cni_tool.tests.unit.cached_scene import (
     ATTACHMENT,
     BANANA,
@@ -41,7 +41,7 @@ async def test_a_repeated_delete_retries_a_failed_removal_of_the_record(scene: S
         async def remove(self, network: str, key: AttachmentKey, *, force: bool = False) -> None:
             if self.failures:
                 self.failures -= 1
-                raise CacheError("the cache", "Read-only file system")
+                raise CacheError(Path("the cache"), "Read-only file system")
             await super().remove(network, key, force=force)
 
     cache = Stubborn(tmp_path / "x")
@@ -65,7 +65,7 @@ async def test_a_delete_continues_if_its_progress_cannot_be_stored(
 
         async def put(self, cached: CachedAttachment, *, new: bool = False) -> None:
             if self.full:
-                raise CacheError("the cache", "No space left on device")
+                raise CacheError(Path("the cache"), "No space left on device")
             await super().put(cached, new=new)
 
     cache = Full(tmp_path / "x")

@@ -11,8 +11,8 @@ import pytest
 
 from cni_bridge_spec import JsonObject, get_objects
 from cni_invoker import AttachmentKey
-from cni_invoker.errors import CacheError, GcFailed
-from cni_tool import CachedAttachment, CachedRuntime, FileCache
+from cni_invoker.errors import GcFailed
+from cni_tool import CachedAttachment, CachedRuntime, CacheError, FileCache
 from extras.cni_tool.tests.unit.cached_scene import ATTACHMENT, BANANA, BLUE, BOOT, FIRST, RESULT, Scene, network
 
 

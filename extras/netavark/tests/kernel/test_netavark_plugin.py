@@ -2,6 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """The plugin of netavark, called with netavark's documents, with real CNI plugins; `tests/podman` has podman itself."""
 
+import asyncio
 import json
 import os
 import subprocess
@@ -87,7 +88,7 @@ def make_netavark(private_namespaces: int, tmp_path: Path) -> Iterator[Netavark]
     netavark.write()
     yield netavark
     subprocess.run(["ip", "link", "delete", "cni-blue"], check=False, capture_output=True)
-    assert not FileCache(CACHE)._list(None, whole=True)
+    assert not asyncio.run(FileCache(CACHE).list(whole=True))
     subprocess.run(["sh", "-c", f"rm -rf {CACHE}/*"], check=True)
 
 
