@@ -83,8 +83,8 @@ fast: # all that need no root
 coverage: venv # which lines the fast tests run, without those of processes that they start
 	$(BIN)/pytest --numprocesses 4 --cov --cov-report term:skip-covered tests/unit tests/contract extras/*/tests/unit
 
-interrupted: setup # no lost DEL: RUNS=10000 of cni_invoker, killed and hindered; SEED= repeats them (needs root)
-	unshare --mount --propagation private $(BIN)/python -m tests.interrupted --runs $(or $(RUNS),10000) $(if $(SEED),--seed $(SEED))
+interrupted: setup # no lost DEL: RUNS=10000 of a runtime with a file cache, killed and hindered; SEED= repeats them (needs root)
+	unshare --mount --propagation private $(BIN)/python -m extras.cni_tool.tests.interrupted --runs $(or $(RUNS),10000) $(if $(SEED),--seed $(SEED))
 
 kernel: setup # with more workers than processors: many of these tests wait
 	@$(BIN)/python -m tests.lab.fetch plugins || true # without them the tests say what they skip

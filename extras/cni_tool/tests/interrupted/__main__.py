@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""`python -m tests.interrupted`: no lost DEL, whatever kills or hinders the runtime."""
+"""`python -m extras.cni_tool.tests.interrupted`: no lost DEL, whatever kills or hinders the runtime."""
 
 import argparse
 import logging
@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from tests.interrupted.run import Run, RunFailed
+from extras.cni_tool.tests.interrupted.run import Run, RunFailed
 
 __all__ = ["main"]
 
@@ -25,7 +25,7 @@ _DISK_PAGES: Final = 64
 
 def main(arguments: Sequence[str]) -> int:
     """Play runs in two processes, and report those that lost something."""
-    parser = argparse.ArgumentParser(prog="python -m tests.interrupted", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m extras.cni_tool.tests.interrupted", description=__doc__)
     parser.add_argument("--runs", type=int, default=1000, help="how many (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=random.randrange(10**6), help="repeats them (default: random)")
     parser.add_argument("--only", type=int, help="play the run of this number alone")
