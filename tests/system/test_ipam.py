@@ -96,8 +96,8 @@ def test_addresses_of_dockers_own_drivers(scene: Scene, driver: str) -> None:
     assert address_of(first) == f"10.80.{subnet.number}.2/24"
     assert [str(one) for one in first.endpoint(made).addresses] == [f"10.80.{subnet.number}.2/24"]
     assert reaches(second, f"10.80.{subnet.number}.2")
-    shown = scene.lab.run("cni-bridge", "ls", "--addresses").stdout
-    assert any({first.name, f"10.80.{subnet.number}.2/24"} <= {*line.split()} for line in shown.splitlines())
+    pools = scene.lab.run("cni-bridge", "status").stdout.partition("ADDRESS POOL")[2]
+    assert any({name, subnet.ipv4} <= {*line.split()} for line in pools.splitlines())
     (config,) = get_objects(get_object(inspected(scene, made), "IPAM"), "Config")
     assert (get_str(config, "Subnet"), get_str(config, "Gateway").partition("/")[0]) == (subnet.ipv4, subnet.gateway)
     scene.lab.docker("rm", "-f", first.name)

@@ -278,7 +278,7 @@ class IpamService:
                 reason = f"; its release fails: {pending.error}" if pending is not None and pending.error else ""
                 raise Refused(
                     f"{address} of IPAM section {pool.section} is in use by {describe_address(one)}{reason}; "
-                    "choose another address; `cni-bridge ls --addresses` shows all"
+                    "choose another address; `docker network inspect NETWORK` shows those of containers"
                 )
 
     async def _make_again(self, pool_id: PoolId) -> AddressPoolRecord:

@@ -131,6 +131,6 @@ def _holders_of(
         if record.phase is AddressPhase.RESERVED:
             yield (
                 f"{address} is in use by {describe_address(record)}: ask for another address; "
-                "`cni-bridge ls --addresses` shows all"
+                "`docker network inspect NETWORK` shows those of containers"
             )
             return

@@ -6,7 +6,7 @@ The engine is asked by the command, not by the daemon. Without an answer only na
 """
 
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -274,22 +274,6 @@ def ask_engine(host: str, limit_s: float = ENGINE_LIMIT_S) -> tuple[tuple[Contai
         containers = tuple(map(Container.from_json, _list(host, "/containers/json?all=true", limit_s)))
         networks = _list(host, "/networks", limit_s)
         return containers, {get_str(network, "Id"): get_str(network, "Name") for network in networks}
-
-
-def ask_for_users(host: str) -> tuple[tuple[Container, ...], Mapping[str, Collection[str]]]:
-    """Ask the engine for all containers, and for the subnets of each network that an IPAM driver has chosen.
-
-    Raises:
-        EngineUnavailable: There is no valid answer.
-    """
-    with _of_engine(host, ENGINE_LIMIT_S):
-        containers = tuple(map(Container.from_json, _list(host, "/containers/json?all=true", ENGINE_LIMIT_S)))
-        ipam = {get_str(one, "Id"): find_object(one, "IPAM") or {} for one in _list(host, "/networks", ENGINE_LIMIT_S)}
-        return containers, {
-            key: {find_str(part, "Subnet") or "" for part in get_objects(one, "Config")}
-            for key, one in ipam.items()
-            if find_str(one, "Driver") not in {"default", "null"} and one.get("Config")
-        }
 
 
 @contextmanager

@@ -1,22 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""`cni-bridge ls`: lists the endpoints with their containers, networks, or addresses that Docker has."""
+"""`cni-bridge ls`: lists the endpoints with their containers, or the networks."""
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import click
 
 from cni_bridge_spec import JsonObject, find_int, find_object, find_str, get_objects, get_str, get_strings
-from cnm_bridge.core.errors import EngineUnavailable
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.operator.cli.admin_client import AdminClient
 from cnm_bridge.operator.cli.command import Command, ExitStatus
 from cnm_bridge.operator.cli.containers import (
-    Container,
     Inventory,
-    ask_for_users,
     dynamic_addresses,
     take_inventory,
 )
@@ -35,10 +32,6 @@ _ENDPOINTS: Final = (
 )
 _OPTIONAL: Final = ("id", "mac", "image", "age", "mode", "phase", "ports")
 _OPTIONAL_OF_NETWORKS: Final = ("internal", "id")
-_ADDRESSES: Final = (
-    *(("ADDRESS", "address"), ("CONTAINER", "container"), ("SECTION", "section"), ("POOL", "pool"), ("USE", "use")),
-    *(("PLUGIN", "plugin"), ("AGE", "age"), ("PHASE", "phase"), ("ID", "id")),
-)
 _NETWORKS: Final = (
     *(("NETWORK", "id"), ("NAME", "name"), ("CONFIGURATION", "configuration"), ("INTERNAL", "internal")),
     ("ENDPOINTS", "endpoints"),
@@ -53,24 +46,17 @@ _NETWORKS: Final = (
 )
 @click.option("--networks", is_flag=True, help="List the networks.")
 @click.option("--tree", is_flag=True, help="Draw the host, its links, and the containers behind each.")
-@click.option("--addresses", is_flag=True, help="List the addresses that Docker has from --ipam-driver cni-bridge.")
 @click.argument("network", required=False)
 @asks_daemon("docker_host")
 @shows
-def ls(
-    settings: Settings, *, networks: bool, tree: bool, addresses: bool, network: str | None
-) -> tuple[Shown, ExitStatus]:
+def ls(settings: Settings, *, networks: bool, tree: bool, network: str | None) -> tuple[Shown, ExitStatus]:
     """List containers on networks of cni-bridge, with addresses and published ports; with NETWORK, those on it.
 
     Names and images come from the Docker Engine; without an answer of the engine they are "?". Addresses that the
     kernel has learnt, such as from router advertisements, are in the column DYNAMIC.
     """
-    if addresses and (networks or tree or network is not None):
-        raise click.UsageError("--addresses lists those of all networks; leave NETWORK and other options out")
     if tree and networks:
         raise click.UsageError("--tree draws networks with their containers; leave --networks out")
-    if addresses:
-        return _list_addresses(AdminClient(settings.admin_path), settings.docker_host), ExitStatus.FINE
     inventory = take_inventory(AdminClient(settings.admin_path), settings.docker_host, dynamic=not networks)
     show = show_networks if networks else show_tree if tree else show_endpoints
     return show(inventory, network), ExitStatus.FINE
@@ -122,64 +108,6 @@ def show_networks(inventory: Inventory, network: str | None) -> Shown:
         document={"networks": [*rows]},
         parts=[Table(columns=_NETWORKS, rows=rows, optional=_OPTIONAL_OF_NETWORKS)],
     )
-
-
-def _list_addresses(client: AdminClient, docker_host: str) -> Shown:
-    document = client.get("addresses")
-    try:
-        containers, subnets = ask_for_users(docker_host)
-    except EngineUnavailable as exc:
-        return show_addresses(document, (), {}, (f"names of containers are not known: {exc}",))
-    return show_addresses(document, containers, subnets)
-
-
-def show_addresses(
-    document: JsonObject,
-    containers: Sequence[Container],
-    subnets: Mapping[str, Collection[str]],
-    notes: Sequence[str] = (),
-) -> Shown:
-    """Return the table of the addresses that Docker has requested.
-
-    Args:
-        document: `spec/admin/addresses.json`.
-        containers: The engine's.
-        subnets: The subnets of each network, by its ID, that Docker's own IPAM has not chosen. Other networks may have
-            the same addresses.
-        notes: What the reader should know.
-    """
-    names = {
-        (subnet, ip): container.name
-        for container in containers
-        for network in container.networks
-        for subnet in subnets.get(network.id, ())
-        for ip in network.addresses
-    }
-    pools = {get_str(pool, "id"): get_str(pool, "subnet") for pool in get_objects(document, "pools")}
-    found: list[JsonObject] = [
-        {
-            **address,
-            "name": find_str(address, "name") or names.get((pools.get(get_str(address, "pool"), ""), _ip(address))),
-        }
-        if get_str(address, "use") == "any"
-        else address
-        for address in get_objects(document, "addresses")
-    ]
-    rows: list[JsonObject] = [
-        {**one, "container": _user_of(one), "age": age(find_int(one, "createdAt"))} for one in found
-    ]
-    rows.sort(key=lambda row: (str(row["section"]), str(row["address"])))
-    table = Table(columns=_ADDRESSES, rows=rows, optional=("id", "plugin"))
-    return Shown(document={**document, "addresses": [*found]}, parts=[table], notes=notes)
-
-
-def _ip(address: JsonObject) -> str:
-    return (find_str(address, "address") or "").partition("/")[0]
-
-
-def _user_of(address: JsonObject) -> str | None:
-    """Return the container that has an address; "?" for an unknown one, or `--aux-address`; None for a gateway."""
-    return find_str(address, "name") or (None if get_str(address, "use") == "gateway" else UNKNOWN)
 
 
 def _endpoints(inventory: Inventory, network_id: str | None) -> Sequence[JsonObject]:

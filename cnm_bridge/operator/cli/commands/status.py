@@ -46,6 +46,11 @@ _RUNNING: Final = (
 _UNTRIED: Final = (("TEARDOWN UNDER WAY", "endpointId"),)
 _NOT_PUBLISHED: Final = (("PORTS NOT PUBLISHED", "id"), ("NETWORK", "network"), ("WHY", "notPublished"))
 
+_POOLS: Final = (
+    *(("ADDRESS POOL", "subnet"), ("SECTION", "section"), ("PART", "part"), ("GATEWAY", "gateway")),
+    ("ADDRESSES", "addresses"),
+)
+"""What Docker has from the IPAM driver."""
 _DHCP: Final = (("DHCP WITHOUT", "subject"), ("ERROR", "error"))
 
 _FIRST_NETWORK: Final = "no networks yet; make one: cni-bridge network create blue --subnet 10.22.0.0/16"
@@ -67,7 +72,8 @@ _ENGINE_LIMIT_S: Final = 2.0
 def status(settings: Settings, *, wait: float | None) -> tuple[Shown, ExitStatus]:
     """Show whether anything of the running daemon needs attention.
 
-    The first line says it. Tables show what does, and the plugins that run now; `ls` shows containers and networks.
+    The first line says it. Tables show what does, the plugins that run now, and pools of the IPAM driver; `ls` shows
+    containers and networks.
     """
     client = AdminClient(settings.admin_path)
     document = client.get("status")
@@ -109,6 +115,7 @@ def show_status(status: JsonObject) -> Shown:
         (_UNTRIED, untried),
         (_NOT_PUBLISHED, not_published),
         (_DHCP, _find_dhcp_problems(status)),
+        (_POOLS, get_objects(status, "pools")),
     )
     return Shown(
         document=status,

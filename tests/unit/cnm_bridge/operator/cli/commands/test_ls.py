@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import pytest
 
-from cni_bridge_spec import JsonObject, JsonValue, get_objects
+from cni_bridge_spec import JsonObject, get_objects
 from cnm_bridge.core.errors import UnknownName
-from cnm_bridge.operator.cli.commands.ls import show_addresses, show_endpoints, show_networks
+from cnm_bridge.operator.cli.commands.ls import show_endpoints, show_networks
 from cnm_bridge.operator.cli.containers import Container, ContainerNetwork, Inventory
-from cnm_bridge.operator.cli.output import Shown, Table, age, ports_text, render
+from cnm_bridge.operator.cli.output import Shown, age, ports_text, render
 
 BLUE, RED = "6f" * 32, "7f" * 32
 WEB, DB, OTHER = "77" * 32, "78" * 32, "99" * 32
@@ -140,33 +140,6 @@ def test_without_an_engine_only_names_are_missing(capsys: pytest.CaptureFixture[
     """They are question marks."""
     first = lines(show_endpoints(inventory({}), None), capsys)[1].split()
     assert first[:4] == ["?", "?", RED[:12], "10.9.9.9/24"]
-
-
-def test_addresses_have_the_names_of_their_containers() -> None:
-    """As the daemon knows them, else as the engine shows them on that pool's networks; a gateway has no container."""
-
-    def address(text: str, name: str | None = None, use: str = "any") -> JsonObject:
-        known = {"section": "lan", "address": text, "name": name, "use": use, "createdAt": None}
-        return {**known, "id": text, "pool": "one", "phase": "reserved", "plugin": None}
-
-    texts = ("10.1.2.3/24", "10.1.2.5/24")
-    gateway, named = address("10.1.2.1/24", use="gateway"), address("10.1.2.2/24", "db")
-    six = {**address("fd00::3/64"), "pool": "six"}
-    pools: list[JsonValue] = [{"id": "one", "subnet": "10.1.2.0/24"}, {"id": "six", "subnet": "fd00::/64"}]
-    document: JsonObject = {"pools": pools, "addresses": [gateway, named, *map(address, texts), six]}
-    own = ContainerNetwork(key="blue", id=BLUE, addresses=("10.1.2.3", "fd00::3"))
-    same = ContainerNetwork(key="red", id=RED, addresses=("10.1.2.3", "10.1.2.5"))
-    web = replace(container("aa" * 32, "web"), networks=(own,))
-    other = replace(container("ab" * 32, "other"), networks=(same,))
-    shown = show_addresses(document, [web, other], {BLUE: {"10.1.2.0/24", "fd00::/64"}, "7e" * 32: {"10.1.2.0/24"}})
-    (drawn,) = (part for part in shown.parts if isinstance(part, Table))
-    assert {row["address"]: row["container"] for row in drawn.rows} == {
-        "10.1.2.1/24": None,
-        "10.1.2.2/24": "db",
-        "10.1.2.3/24": "web",
-        "10.1.2.5/24": "?",
-        "fd00::3/64": "web",
-    }
 
 
 @pytest.mark.parametrize(

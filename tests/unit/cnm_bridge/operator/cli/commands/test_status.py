@@ -37,6 +37,7 @@ STATUS: JsonObject = {
     ],
     "pendingTeardowns": [],
     "dhcp": [],
+    "pools": [],
 }
 
 
@@ -54,6 +55,14 @@ def test_a_new_host() -> None:
         "",
         "no networks yet; make one: cni-bridge network create blue --subnet 10.22.0.0/16",
     ]
+
+
+def test_pools() -> None:
+    """What Docker has from the IPAM driver, below everything that needs attention."""
+    pool: JsonObject = {"id": "lan,10.1.0.0/24,,12", "section": "lan", "subnet": "10.1.0.0/24", "part": None}
+    *_, heads, row = render_status({**STATUS, "pools": [{**pool, "gateway": None, "addresses": 0}]}).splitlines()
+    assert heads.split() == ["ADDRESS", "POOL", "SECTION", "PART", "GATEWAY", "ADDRESSES"]
+    assert row.split() == ["10.1.0.0/24", "lan", "-", "-", "0"]
 
 
 PENDING: JsonObject = {"endpointId": "88" * 32, "attempts": 3, "error": "plugin firewall failed"}
