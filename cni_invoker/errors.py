@@ -5,7 +5,6 @@
 CniError
 ├── InvalidParameter
 ├── VersionUnsupported
-│   └── NoCommonVersion
 ├── VerbUnsupported
 ├── NetworkBusy
 ├── PluginStillRuns
@@ -24,7 +23,7 @@ Every error has a `code` from the CNI specification's table, or 999 (`ErrorCode`
 who has to fix the problem; up to the first semicolon they are libcni's, where libcni has the same error.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
@@ -39,7 +38,6 @@ __all__ = [
     "GcFailed",
     "InvalidParameter",
     "NetworkBusy",
-    "NoCommonVersion",
     "PluginError",
     "PluginFailed",
     "PluginNotFound",
@@ -100,42 +98,24 @@ class CniError(Exception):
 class InvalidParameter(CniError):
     """CNI does not allow a value; nothing has been executed."""
 
-    def __init__(self, parameter: str, value: str, reason: str, *, code: int) -> None:
+    def __init__(self, parameter: str, value: str, reason: str, *, code: int = ErrorCode.INVALID_ENVIRONMENT) -> None:
         super().__init__(f"invalid {parameter} {value!r}: {reason}")
         self.code = code
 
 
 class VersionUnsupported(CniError):
-    """This runtime does not support a CNI version; nothing has been executed."""
+    """This runtime does not support a CNI version, or has none in common with a list and its plugins.
+
+    At most VERSION has been executed.
+    """
 
     code = ErrorCode.INCOMPATIBLE_VERSION
-
-    def __init__(self, version: str, supported: Sequence[str]) -> None:
-        super().__init__(f"unsupported CNI version {version}; supported are {', '.join(supported)}")
-
-
-class NoCommonVersion(VersionUnsupported):
-    """The plugins of a list have no version in common that the list offers; only VERSION has been executed."""
-
-    def __init__(
-        self, network: str, offered: Sequence[str], plugins: Mapping[str, Sequence[str]], supported: Sequence[str]
-    ) -> None:
-        by_name = {**{f"plugin {plugin}": versions for plugin, versions in plugins.items()}, "this runtime": supported}
-        text = "; ".join(f"{name} supports {', '.join(versions)}" for name, versions in by_name.items())
-        CniError.__init__(
-            self, f"no CNI version fits network {network}: its configuration offers {', '.join(offered)}; {text}"
-        )
 
 
 class VerbUnsupported(CniError):
     """The list's version does not have an operation; nothing has been executed."""
 
     code = ErrorCode.INCOMPATIBLE_VERSION
-
-    def __init__(self, verb: str, version: str, since: str) -> None:
-        super().__init__(
-            f'configuration version "{version}" does not support the {verb} command; versions from {since} on do'
-        )
 
 
 class NetworkBusy(CniError):

@@ -22,7 +22,7 @@ from cni_invoker.documents.versions import (
     is_at_least,
     parse_version_info,
 )
-from cni_invoker.errors import BadResult, CniError, NoCommonVersion, PluginFailed, PluginTimeout, VerbUnsupported
+from cni_invoker.errors import BadResult, CniError, PluginFailed, PluginTimeout, VerbUnsupported, VersionUnsupported
 from cni_invoker.execution.executor import Executor
 from cni_invoker.waiting import Slots
 
@@ -37,19 +37,25 @@ def choose_version(network: NetworkConfigurationList, plugins: Mapping[str, Vers
     """Return the newest version that `network` offers and that this runtime and all plugins support; pure.
 
     Raises:
-        NoCommonVersion: There is no such version.
+        VersionUnsupported: There is no such version.
     """
     for version in network.cni_versions:
         if version in SUPPORTED_VERSIONS and all(version in plugin.supported for plugin in plugins.values()):
             return version
-    supported = {plugin: info.supported for plugin, info in plugins.items()}
-    raise NoCommonVersion(network.name, network.cni_versions, supported, SUPPORTED_VERSIONS)
+    supported = {f"plugin {plugin}": info.supported for plugin, info in plugins.items()}
+    text = f"no CNI version fits network {network.name}: its configuration offers {', '.join(network.cni_versions)}"
+    for name, versions in (*supported.items(), ("this runtime", SUPPORTED_VERSIONS)):
+        text += f"; {name} supports {', '.join(versions)}"
+    raise VersionUnsupported(text)
 
 
 def require_check(version: str) -> None:
     """Raise `VerbUnsupported` if a list of `version` has no CHECK."""
     if not is_at_least(version, Verb.CHECK.since):
-        raise VerbUnsupported(Verb.CHECK, version, Verb.CHECK.since)
+        raise VerbUnsupported(
+            f'configuration version "{version}" does not support the CHECK command; '
+            f"versions from {Verb.CHECK.since} on do"
+        )
 
 
 def has_gc(network: NetworkConfigurationList) -> bool:
@@ -70,11 +76,7 @@ class Negotiation:
         self._asking: dict[tuple[Path | str, _Identity | None], _Question] = {}
 
     async def version(self, plugin_type: str) -> VersionInfo:
-        """Return the versions that a plugin supports; a failure reaches all waiting callers and is not cached.
-
-        Raises:
-            PluginNotFound, PluginNotStarted, PluginFailed, PluginTimeout, BadResult: The plugin gave no usable answer.
-        """
+        """See `Runtime.version`; a failure reaches all waiting callers and is not cached."""
         found = self._executor.find(plugin_type)
         path = found or plugin_type
         identity = _IN_PROCESS if found is None else _identify(found)

@@ -96,26 +96,27 @@ class Preflight:
     @property
     def all_problems(self) -> tuple[str, ...]:
         """The problems of the list and of each plugin, the latter with the plugin's name."""
-        return (*self.problems, *(f"{found.label}: {problem}" for found in self.plugins for problem in found.problems))
+        of_plugins = (f"{finding.label}: {problem}" for finding in self.plugins for problem in finding.problems)
+        return (*self.problems, *of_plugins)
 
     @property
     def all_warnings(self) -> tuple[str, ...]:
         """The warnings about plugins, each with the plugin's name."""
-        return tuple(f"{found.label}: {warning}" for found in self.plugins for warning in found.warnings)
+        return tuple(f"{finding.label}: {warning}" for finding in self.plugins for warning in finding.warnings)
 
     def render_text(self) -> str:
         """Return the report as text for people: a line for each plugin, problem and warning."""
         source = "" if self.source is None else f" ({self.source})"
         lines = [f"{self.network}{source}: " + (f"CNI {self.cni_version}" if self.cni_version else "not usable")]
-        for found in self.plugins:
-            name = f"  {found.label}" if found.user else found.label
-            facts = [str(found.path)] if found.path else ["in process"] if found.in_process else []
-            if found.supported:
-                facts.append(f"CNI {', '.join(found.supported)}")
-            if found.capabilities:
-                facts.append(f"capabilities {', '.join(found.capabilities)}")
-            marked = [("PROBLEM", problem) for problem in found.problems]
-            marked += [("WARNING", warning) for warning in found.warnings]
+        for finding in self.plugins:
+            name = f"  {finding.label}" if finding.user else finding.label
+            facts = [str(finding.path)] if finding.path else ["in process"] if finding.in_process else []
+            if finding.supported:
+                facts.append(f"CNI {', '.join(finding.supported)}")
+            if finding.capabilities:
+                facts.append(f"capabilities {', '.join(finding.capabilities)}")
+            marked = [("PROBLEM", problem) for problem in finding.problems]
+            marked += [("WARNING", warning) for warning in finding.warnings]
             lines.extend(f"  {mark:<8} {name:<20} {text}" for mark, text in marked or [("ok", "; ".join(facts))])
         lines.extend(f"  PROBLEM  {problem}" for problem in self.problems)
         return "\n".join(lines)
@@ -130,11 +131,11 @@ async def run_preflight(runtime: Runtime, network: NetworkConfigurationList) -> 
         runtime: The runtime that would run the plugins.
         network: The list.
     """
-    needed = [found for plugin in network.plugins for found in _needed(plugin)]
-    plugins = tuple(await asyncio.gather(*(_look(runtime, found, network.cni_versions) for found in needed)))
+    needed = [finding for plugin in network.plugins for finding in _needed(plugin)]
+    plugins = tuple(await asyncio.gather(*(_look(runtime, finding, network.cni_versions) for finding in needed)))
     problems = tuple(_find_second_link(network))
     cni_version = None
-    if not problems and not any(found.problems for found in plugins):
+    if not problems and not any(finding.problems for finding in plugins):
         try:
             cni_version = (await runtime.negotiate(network)).cni_version
         except CniError as exc:
@@ -181,56 +182,57 @@ def _needed(plugin: PluginConfiguration) -> Iterator[PluginFinding]:
         ),
     )
     if plugin.ipam_type is not None:
-        found = PluginFinding(type=plugin.ipam_type, user=plugin.type)
+        finding = PluginFinding(type=plugin.ipam_type, user=plugin.type)
         ipam = get_object(document, "ipam")
-        if found.is_executed or plugin.type == plugin.ipam_type:  # its own section, as alone
+        if finding.is_executed or plugin.type == plugin.ipam_type:  # its own section, as alone
             problems, doubts = find_key_problems(ipam, plugin.type), find_key_doubts(ipam)
-            found = replace(found, problems=tuple(problems), warnings=tuple(doubts))
-        yield found
+            finding = replace(finding, problems=tuple(problems), warnings=tuple(doubts))
+        yield finding
 
 
-async def _look(runtime: Runtime, found: PluginFinding, offered: Sequence[str]) -> PluginFinding:
+async def _look(runtime: Runtime, finding: PluginFinding, offered: Sequence[str]) -> PluginFinding:
     """Complete the finding about a plugin."""
-    is_own = found.user in {"", found.type}
+    is_own = finding.user in {"", finding.type}
     try:
-        path = runtime.find_plugin(found.type) if is_own else runtime.find_executable(found.type)
+        path = runtime.find_plugin(finding.type) if is_own else runtime.find_executable(finding.type)
     except PluginNotFound as exc:
-        return _unusable(found, f"{exc.where}{_hint(exc)}")
+        return _unusable(finding, f"{exc.where}{_hint(exc)}")
     except CniError as exc:
-        return _unusable(found, str(exc))
-    found = replace(found, path=path, in_process=path is None)
+        return _unusable(finding, str(exc))
+    finding = replace(finding, path=path, in_process=path is None)
     try:
-        supported = (await runtime.version(found.type)).supported
+        supported = (await runtime.version(finding.type)).supported
     except PluginNotStarted as exc:
-        return _unusable(found, f"cannot execute {exc.path}: {exc.reason}")
+        return _unusable(finding, f"cannot execute {exc.path}: {exc.reason}")
     except CniError as exc:
         # Simple plugins do not have the verb.
         guess = "it is taken to speak what the list offers" if len(offered) > 1 else "ADD will show"
-        return _warn(found, f"does not say which CNI versions it speaks ({exc}); {guess}")
-    return _compare(replace(found, supported=supported), offered)
+        return _warn(finding, f"does not say which CNI versions it speaks ({exc}); {guess}")
+    return _compare(replace(finding, supported=supported), offered)
 
 
-def _compare(found: PluginFinding, offered: Sequence[str]) -> PluginFinding:
+def _compare(finding: PluginFinding, offered: Sequence[str]) -> PluginFinding:
     """Complete the finding about a plugin whose versions are known."""
-    if set(offered) & set(found.supported):
-        return found
+    if set(offered) & set(finding.supported):
+        return finding
     versions = ", ".join(f'"{version}"' for version in offered)
     # Same wording as libcni up to the semicolon.
-    text = f"plugin {found.type} does not support config version {versions}; it supports {', '.join(found.supported)}"
+    supported = ", ".join(finding.supported)
+    text = f"plugin {finding.type} does not support config version {versions}; it supports {supported}"
     if len(offered) > 1 or offered[0] not in SUPPORTED_VERSIONS:
-        return replace(found, problems=(text,))
-    return _warn(found, f"{text}, as it says itself. The list offers no other, so ADD will show")
+        return replace(finding, problems=(text,))
+    return _warn(finding, f"{text}, as it says itself. The list offers no other, so ADD will show")
 
 
-def _warn(found: PluginFinding, warning: str) -> PluginFinding:
-    return replace(found, warnings=(*found.warnings, warning))
+def _warn(finding: PluginFinding, warning: str) -> PluginFinding:
+    return replace(finding, warnings=(*finding.warnings, warning))
 
 
-def _unusable(found: PluginFinding, reason: str) -> PluginFinding:
+def _unusable(finding: PluginFinding, reason: str) -> PluginFinding:
     """Return the finding about a plugin that cannot be executed: a problem if another one is known to need it."""
-    if found.is_executed:
-        return replace(found, problems=(reason,))
-    return _warn(found, f"{reason} (right if {found.user} does not execute it; otherwise ADD will fail)")
+    if finding.is_executed:
+        return replace(finding, problems=(reason,))
+    return _warn(finding, f"{reason} (right if {finding.user} does not execute it; otherwise ADD will fail)")
 
 
 def _hint(missing: PluginNotFound) -> str:

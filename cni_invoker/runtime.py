@@ -127,7 +127,7 @@ class Runtime:
         without a usable answer is assumed to support every version.
 
         Raises:
-            NoCommonVersion: There is no such version; the error lists what each plugin supports.
+            VersionUnsupported: There is no such version; the error lists what each plugin supports.
             PluginNotFound, PluginNotStarted: A plugin of the list is missing or cannot be executed.
         """
         return await self._negotiation.negotiate(network)
@@ -321,8 +321,7 @@ class Runtime:
 
         Raises:
             PluginFailed: The first plugin that is not ready (code 50 or 51), cannot run, or does not have the verb.
-            NoCommonVersion: A plugin does not support the list's version, so ADD would fail.
-            VersionUnsupported: This runtime does not support it.
+            VersionUnsupported: This runtime or a plugin does not support the list's version, so ADD would fail.
             PluginNotFound, PluginNotStarted, PluginTimeout: One plugin failed; those after it have not run.
         """
         self._require_plugins(network)

@@ -7,8 +7,8 @@ from os import fspath
 
 from cni_invoker.documents.checks import (
     StrPath,
+    check_argument,
     check_container_id,
-    check_given_argument,
     check_ifname,
     check_netns,
 )
@@ -87,7 +87,7 @@ class Attachment:
         check_ifname(self.ifname)
         check_netns(self.netns)
         for key, value in self.args:
-            check_given_argument(key, value)
+            check_argument(key, value, of_others=True)
         try:
             render_json(self.capability_args)
         except ValueError as exc:

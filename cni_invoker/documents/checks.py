@@ -46,7 +46,7 @@ def check_container_id(container_id: str) -> None:
     if not container_id:
         raise InvalidParameter("container ID", container_id, "it is empty", code=ErrorCode.UNKNOWN_CONTAINER)
     if _NAME.fullmatch(container_id) is None:
-        raise InvalidParameter("container ID", container_id, _NAME_RULE, code=ErrorCode.INVALID_ENVIRONMENT)
+        raise InvalidParameter("container ID", container_id, _NAME_RULE)
 
 
 def check_network_name(name: str) -> None:
@@ -59,7 +59,7 @@ def check_ifname(ifname: str) -> None:
     """Raise `InvalidParameter` (code 4) if the kernel would refuse this as the name of a link."""
     if _IFNAME.fullmatch(ifname) is None or ifname in _DOTS or len(ifname.encode()) > _IFNAME_BYTES:
         rule = f"it must have 1 to {_IFNAME_BYTES} bytes, no '/', ':' or white space, and not be '.' or '..'"
-        raise InvalidParameter("interface name", ifname, rule, code=ErrorCode.INVALID_ENVIRONMENT)
+        raise InvalidParameter("interface name", ifname, rule)
 
 
 def check_plugin_type(plugin_type: str) -> None:
@@ -77,12 +77,12 @@ def check_plugin_type(plugin_type: str) -> None:
 def check_netns(netns: str, *, is_needed: bool = False) -> None:
     """Raise `InvalidParameter` (code 4) if this cannot be an absolute path; only DEL does not need one."""
     if is_needed and not netns:
-        raise InvalidParameter("network namespace", netns, "it is empty", code=ErrorCode.INVALID_ENVIRONMENT)
+        raise InvalidParameter("network namespace", netns, "it is empty")
     if is_needed and not netns.startswith("/"):  # DEL may run in another directory, and would delete from nothing
         rule = "it is a relative path; give an absolute one"
-        raise InvalidParameter("network namespace", netns, rule, code=ErrorCode.INVALID_ENVIRONMENT)
+        raise InvalidParameter("network namespace", netns, rule)
     if _PATH.fullmatch(netns) is None:
-        raise InvalidParameter("network namespace", netns, "it is not a path", code=ErrorCode.INVALID_ENVIRONMENT)
+        raise InvalidParameter("network namespace", netns, "it is not a path")
 
 
 def check_plugin_dir(directory: "Path") -> None:
@@ -92,22 +92,22 @@ def check_plugin_dir(directory: "Path") -> None:
     except UnicodeEncodeError:
         is_path = False
     if not is_path:
-        raise InvalidParameter(
-            "plugin directory", str(directory), "it is not a path", code=ErrorCode.INVALID_ENVIRONMENT
-        )
+        raise InvalidParameter("plugin directory", str(directory), "it is not a path")
     if os.pathsep in str(directory):
         reason = f"it has a {os.pathsep!r}, which is what separates directories in CNI_PATH; give it another name"
-        raise InvalidParameter("plugin directory", str(directory), reason, code=ErrorCode.INVALID_ENVIRONMENT)
+        raise InvalidParameter("plugin directory", str(directory), reason)
 
 
-def check_argument(key: str, value: str) -> None:
+def check_argument(key: str, value: str, *, of_others: bool = False) -> None:
     """Raise `InvalidParameter` (code 4) if this cannot be in CNI_ARGS, `K=V;K2=V2`, which has no quoting.
 
-    The error has only the key, because the value may be a credential.
+    Other runtimes accept a value with '='; the DEL of what they added needs the same value. The error has only the key,
+    because the value may be a credential.
     """
-    if not key or _ARGUMENT.fullmatch(key) is None or _ARGUMENT.fullmatch(value) is None:
-        rule = "the key must not be empty, and neither key nor value may have ';' or '='"
-        raise InvalidParameter("CNI argument", key, rule, code=ErrorCode.INVALID_ENVIRONMENT)
+    values, signs = (_ARGUMENT_VALUE, "';'") if of_others else (_ARGUMENT, "';' or '='")
+    if not key or _ARGUMENT.fullmatch(key) is None or values.fullmatch(value) is None:
+        rule = f"the key must not be empty, nor have ';' or '=', and the value must not have {signs}"
+        raise InvalidParameter("CNI argument", key, rule)
 
 
 def check_arguments(args: Iterable[tuple[str, str]]) -> None:
@@ -120,14 +120,4 @@ def check_arguments(args: Iterable[tuple[str, str]]) -> None:
     if size > _ARGUMENTS_BYTES:
         keys = ", ".join(text.partition("=")[0] for text in texts)
         rule = f"together they have {size} bytes, and a process can receive {_ARGUMENTS_BYTES}; shorten a value"
-        raise InvalidParameter("CNI arguments", keys, rule, code=ErrorCode.INVALID_ENVIRONMENT)
-
-
-def check_given_argument(key: str, value: str) -> None:
-    """Raise `InvalidParameter` (code 4) if no runtime can have used this in CNI_ARGS.
-
-    Other runtimes accept a value with '='; the DEL of what they added needs the same value. The error has only the key.
-    """
-    if not key or _ARGUMENT.fullmatch(key) is None or _ARGUMENT_VALUE.fullmatch(value) is None:
-        rule = "the key must not be empty, nor have ';' or '=', and the value must not have ';'"
-        raise InvalidParameter("CNI argument", key, rule, code=ErrorCode.INVALID_ENVIRONMENT)
+        raise InvalidParameter("CNI arguments", keys, rule)

@@ -26,7 +26,7 @@ _TYPE_NAMES: Final = {
 }
 
 _EXACT: Final = 1 << 53
-"""A float holds every whole number below this one, and not each above."""
+"""Larger whole numbers are not all exact as floats."""
 
 _LEVELS: Final = 200
 """How deeply a document may be nested. Real ones never come near; each level costs Python stack when written."""

@@ -61,7 +61,7 @@ _FURTHER_KEYS: Final[Mapping[str, str]] = {
 """Plugin → the further keys that any release up to 1.9.1 reads. A plugin that is not here is not known."""
 _COMMON_KEYS: Final = ("args", "capabilities", "cniVersion", "dns", "ipam", "name", "runtimeConfig", "type")
 _NEARLY: Final = 0.75
-"""How similar a mistyped key is (`SequenceMatcher.ratio`); less so, it is a note of the operator's own."""
+"""How similar a mistyped key is (`SequenceMatcher.ratio`); less similar keys are operators' own notes."""
 _NAMES: Final = {bool: "true or false, without quotes", int: "a whole number", str: "a string", dict: "an object"}
 _HOST_LOCAL: Final = "host-local"
 _ROUTES_BY_GATEWAY: Final = frozenset({"bridge", "host-device", "ipvlan", "macvlan", "ptp", "vlan"})

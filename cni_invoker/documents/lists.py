@@ -61,8 +61,7 @@ _SIGNS: Final = tuple(
         (rb",\s*[]}]", "remove the comma after the last item"),
     )
 )
-"""What a file that is not JSON has, its texts in quotes left out, and what to say about it; the first one counts.
-Parsers only say where they stopped."""
+"""Patterns that explain text that is not JSON, searched outside of quotes; the first match wins."""
 
 _PLUGIN: Final[Shape] = {
     "type": Required(str),

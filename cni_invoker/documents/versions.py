@@ -63,7 +63,11 @@ def is_at_least(version: str, minimum: str) -> bool:
 def require_supported(version: str) -> None:
     """Raise `VersionUnsupported` if this runtime does not support `version`."""
     if version not in SUPPORTED_VERSIONS:
-        raise VersionUnsupported(version, SUPPORTED_VERSIONS)
+        raise _unsupported(version)
+
+
+def _unsupported(version: str) -> VersionUnsupported:
+    return VersionUnsupported(f"unsupported CNI version {version}; supported are {', '.join(SUPPORTED_VERSIONS)}")
 
 
 def offered_versions(cni_version: str, cni_versions: Sequence[str] | None) -> tuple[str, ...]:
@@ -83,7 +87,7 @@ def offered_versions(cni_version: str, cni_versions: Sequence[str] | None) -> tu
     newest = parse_version(SUPPORTED_VERSIONS[-1])
     usable = [version for version in offered if numbers[version] <= newest]
     if not usable:
-        raise VersionUnsupported(", ".join(offered), SUPPORTED_VERSIONS)
+        raise _unsupported(", ".join(offered))
     return tuple(sorted(usable, key=parse_version, reverse=True))
 
 

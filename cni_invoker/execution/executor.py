@@ -74,19 +74,11 @@ class Executor:
         self._slots_of_delete: NetworkSlots[object] = NetworkSlots(limits.executions)
 
     def find(self, plugin_type: str) -> Path | None:
-        """Return the executable of a plugin; None if it runs in this process.
-
-        Raises:
-            PluginNotFound: No plugin directory has it.
-        """
+        """See `Runtime.find_plugin`."""
         return None if plugin_type in self._in_process else self.find_executable(plugin_type)
 
     def find_executable(self, plugin_type: str) -> Path:
-        """Return the executable of a plugin, even if it runs in this process: another plugin executes it.
-
-        Raises:
-            PluginNotFound: No plugin directory has it.
-        """
+        """See `Runtime.find_executable`."""
         return find_plugin(plugin_type, self._plugin_dirs)
 
     async def run(

@@ -10,7 +10,7 @@ import pytest
 
 from cni_bridge_spec import JsonValue
 from cni_invoker import Limits, NetworkConfigurationList, PluginFailed, Runtime
-from cni_invoker.errors import BadResult, NoCommonVersion, PluginNotFound
+from cni_invoker.errors import BadResult, PluginNotFound, VersionUnsupported
 from tests.plugins import FakePlugins
 from tests.records import list_of
 
@@ -41,7 +41,7 @@ def network(*versions: str, **further: JsonValue) -> NetworkConfigurationList:
 async def test_no_common_version_is_an_error(runtime: Runtime, plugins: FakePlugins) -> None:
     """The error lists the versions of the configuration, of each plugin and of this runtime."""
     plugins.install("bridge", VERSION={"supportedVersions": ["1.1.0"]})
-    with pytest.raises(NoCommonVersion) as caught:
+    with pytest.raises(VersionUnsupported) as caught:
         await runtime.negotiate(network("1.0.0", "1.1.0"))
     assert str(caught.value) == (
         "no CNI version fits network net: its configuration offers 1.1.0, 1.0.0; plugin bridge supports 1.1.0; "
@@ -113,8 +113,8 @@ async def test_a_list_that_offers_one_version_is_not_negotiated(
 
 
 async def test_a_list_of_an_unknown_version_is_rejected(runtime: Runtime) -> None:
-    """A list whose only version this runtime does not support raises NoCommonVersion."""
-    with pytest.raises(NoCommonVersion, match=r"its configuration offers 0\.999\.0; this runtime supports 0\.1\.0"):
+    """A list whose only version this runtime does not support raises VersionUnsupported."""
+    with pytest.raises(VersionUnsupported, match=r"its configuration offers 0\.999\.0; this runtime supports 0\.1\.0"):
         await runtime.negotiate(list_of({"type": "bridge"}, name="net", version="0.999.0"))
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One call of a plugin, as the plugin sees it; see `cni_plugin`."""
+"""One call of a plugin, as the plugin sees it."""
 
 import os
 import sys
@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from cni_invoker.documents.checks import check_given_argument
+from cni_invoker.documents.checks import check_argument
 from cni_invoker.documents.jsontypes import (
     JsonError,
     JsonObject,
@@ -109,7 +109,7 @@ class Call:
         pairs = [pair.partition("=") for pair in self.environment.get("CNI_ARGS", "").split(";") if pair]
         for key, equals, value in pairs:
             try:
-                check_given_argument(key if equals else "", value)
+                check_argument(key if equals else "", value, of_others=True)
             except InvalidParameter as exc:
                 raise CallError(ErrorCode.INVALID_ENVIRONMENT, f"CNI_ARGS: {exc.msg}") from exc
         return {key: value for key, _, value in pairs}

@@ -1,10 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write a CNI plugin: what `pkg/skel` of CNI's library is to Go.
-
-A `Plugin` reads the call, has a function carry it out, and prints the answer. It works without asyncio and imports
-little, because a plugin starts anew for each operation. It can also answer in the process of a runtime (`Runtime`,
-parameter `in_process`).
-"""
+"""A plugin: a function for each verb, called with what the runtime has sent."""
 
 import os
 import sys
@@ -29,8 +24,6 @@ from cni_plugin.call import NEWEST, Call, CallError, is_own_namespace
 
 if TYPE_CHECKING:
     from cni_invoker.documents.results import Result
-
-__all__ = ["Call", "CallError", "ErrorCode", "JsonObject", "Plugin", "Verb"]
 
 _FIRST: Final = SUPPORTED_VERSIONS[0]
 """The version of a configuration without one."""
