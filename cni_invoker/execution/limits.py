@@ -15,11 +15,12 @@ from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Hashable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Final, Generic, TypeVar, assert_never
+from typing import Final, Generic, TypeVar
 
 from cni_invoker.documents.versions import Verb
 
 _DHCP: Final = "dhcp"
+_PORTS_S: Final = 600.0
 
 
 def _executions() -> int:
@@ -32,16 +33,12 @@ class Limits:
     """The limits of a `Runtime`.
 
     Attributes:
-        add_s: Limit for one plugin's ADD, in seconds, from its start.
+        add_s: Limit for one plugin's ADD, CHECK or GC, in seconds, from its start.
         dhcp_s: A shorter limit for ADD with the IPAM plugin `dhcp`, which waits for minutes if no server answers.
         delete_s: Limit for one plugin's DEL.
-        check_s: Limit for one plugin's CHECK.
         port_s: Extra time for ADD, DEL and CHECK per port that the plugin publishes (`portmap` 1.9.1 took 10 s for 300
-            ports on two processors, more than a minute for 1000).
-        ports_s: Upper limit of the extra time for ports.
-        gc_s: Limit for one plugin's GC.
-        status_s: Limit for one plugin's STATUS.
-        version_s: Limit for one plugin's VERSION.
+            ports on two processors, more than a minute for 1000); ten minutes at most.
+        version_s: Limit for one plugin's VERSION or STATUS.
         wait_s: How long an operation waits for other operations on the same container or for GC on the same network,
             and an execution for a free slot.
         retry_pauses_s: Pauses before each retry of a plugin that reports "try again later" (error code 11).
@@ -64,11 +61,7 @@ class Limits:
     add_s: float = 60.0
     dhcp_s: float | None = None
     delete_s: float = 60.0
-    check_s: float = 60.0
     port_s: float = 0.25
-    ports_s: float = 600.0
-    gc_s: float = 60.0
-    status_s: float = 10.0
     version_s: float = 10.0
     wait_s: float = 120.0
     retry_pauses_s: tuple[float, ...] = (0.1, 0.5, 2.0)
@@ -93,23 +86,15 @@ class Limits:
             ports: The number of ports to publish.
             ipam: The type of the plugin's IPAM plugin, None if it has none.
         """
-        ports_s = min(ports * self.port_s, self.ports_s)
-        match verb:
-            case Verb.ADD:
-                add_s = self.add_s + ports_s
-                return add_s if ipam != _DHCP or self.dhcp_s is None else min(add_s, self.dhcp_s)
-            case Verb.DEL:
-                return self.delete_s + ports_s
-            case Verb.CHECK:
-                return self.check_s + ports_s
-            case Verb.GC:
-                return self.gc_s
-            case Verb.STATUS:
-                return self.status_s
-            case Verb.VERSION:
-                return self.version_s
-            case _:
-                assert_never(verb)
+        if verb in {Verb.STATUS, Verb.VERSION}:
+            return self.version_s
+        ports_s = min(ports * self.port_s, _PORTS_S)
+        if verb is Verb.DEL:
+            return self.delete_s + ports_s
+        limit_s = self.add_s + ports_s
+        if verb is Verb.ADD and ipam == _DHCP and self.dhcp_s is not None:
+            return min(limit_s, self.dhcp_s)
+        return limit_s
 
 
 SLOW_S: Final = 2.0

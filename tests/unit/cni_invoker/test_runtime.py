@@ -116,7 +116,7 @@ async def test_status_of_a_plugin_that_cannot_run(plugins: FakePlugins, runtime:
         await runtime.status(THREE)
     plugins.install("first", VERSION={"sleep_s": 30}, STATUS={"sleep_s": 30})
     with pytest.raises(PluginTimeout):
-        await Runtime([plugins.directory], replace(LIMITS, version_s=0.3, status_s=0.3)).status(THREE)
+        await Runtime([plugins.directory], replace(LIMITS, version_s=0.3)).status(THREE)
     old: JsonValue = {"error": {"code": 3, "msg": "missing containerID"}}
     plugins.install("first", VERSION=old, STATUS=old)
     with pytest.raises(PluginFailed, match="missing containerID") as caught:

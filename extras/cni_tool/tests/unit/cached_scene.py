@@ -12,7 +12,7 @@ from tests.plugins import Command, FakePlugins
 __all__ = ["ATTACHMENT", "BANANA", "BLUE", "BOOT", "FIRST", "KEY", "LIMITS", "RESULT", "Scene", "network"]
 
 BOOT = "this-boot"
-LIMITS = Limits(add_s=20.0, delete_s=20.0, check_s=20.0, gc_s=20.0, version_s=20.0, grace_s=0.3, executions=4)
+LIMITS = Limits(add_s=20.0, delete_s=20.0, version_s=20.0, grace_s=0.3, executions=4)
 RESULT: JsonObject = {"cniVersion": "1.1.0", "ips": [{"address": "10.1.2.3/24"}]}
 BANANA: JsonObject = {"error": {"code": 999, "msg": "plugin error: banana"}}
 ATTACHMENT = Attachment(

@@ -16,7 +16,7 @@ from tests.records import list_of
 
 ONE = Attachment(container_id="one", ifname="eth0", netns="/run/netns/none")
 TWO = replace(ONE, container_id="two")
-LIMITS = Limits(add_s=0.2, delete_s=0.2, gc_s=0.2, version_s=20.0, retry_pauses_s=())
+LIMITS = Limits(add_s=0.2, delete_s=0.2, version_s=20.0, retry_pauses_s=())
 ANSWERS = {
     "VERSION": b'{"cniVersion":"1.1.0","supportedVersions":["1.1.0"]}',
     "ADD": b'{"cniVersion":"1.1.0"}',
