@@ -11,10 +11,7 @@ from cni_invoker.documents.attachment import Attachment, AttachmentKey
 from cni_invoker.documents.jsontypes import JsonObject, JsonValue, render_json
 from cni_invoker.documents.lists import NetworkConfigurationList, PluginConfiguration, is_reserved
 from cni_invoker.documents.results import Result
-from cni_invoker.documents.versions import SUPPORTED_VERSIONS, Verb, is_at_least
-
-_VALID_ATTACHMENTS: Final = ("cni.dev/valid-attachments", "cni.dev/attachments")
-"""The key of GC in the text of 1.1.0, and the earlier spelling of libcni and plugins."""
+from cni_invoker.documents.versions import SUPPORTED_VERSIONS, VALID_ATTACHMENTS, Verb, is_at_least
 
 _DUMMY: Final = "dummy"
 """libcni's placeholder for VERSION: some old plugins require variables that this verb does not need."""
@@ -83,7 +80,7 @@ class Requests:
     ) -> Request:
         """Return the request for GC; the plugin may delete resources of all attachments that are not in `valid`."""
         attachments: list[JsonValue] = [{"containerID": key.container_id, "ifname": key.ifname} for key in valid]
-        document = {**_document(network, plugin), **dict.fromkeys(_VALID_ATTACHMENTS, attachments)}
+        document = {**_document(network, plugin), **dict.fromkeys(VALID_ATTACHMENTS, attachments)}
         return self._request(Verb.GC, plugin.type, document, network=network.name)
 
     def status(self, network: NetworkConfigurationList, plugin: PluginConfiguration) -> Request:

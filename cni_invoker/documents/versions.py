@@ -35,6 +35,9 @@ class Verb(StrEnum):
         return _LATER.get(self, "0.1.0")
 
 
+VALID_ATTACHMENTS: Final = ("cni.dev/valid-attachments", "cni.dev/attachments")
+"""The key of GC in the text of 1.1.0, and the earlier spelling of libcni and plugins."""
+
 _LATER: Final = {Verb.VERSION: "0.2.0", Verb.CHECK: "0.4.0", Verb.GC: "1.1.0", Verb.STATUS: "1.1.0"}
 """The verbs that the first specification did not have."""
 

@@ -18,7 +18,7 @@ from cni_invoker.documents.jsontypes import (
     get_str,
     parse_json,
 )
-from cni_invoker.documents.versions import SUPPORTED_VERSIONS, Verb
+from cni_invoker.documents.versions import SUPPORTED_VERSIONS, VALID_ATTACHMENTS, Verb
 from cni_invoker.errors import BadResult, CniError, ErrorCode, InvalidParameter
 
 if TYPE_CHECKING:
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from cni_invoker.documents.results import Result
 
 T = TypeVar("T")
-
-_VALID_ATTACHMENTS: Final = ("cni.dev/valid-attachments", "cni.dev/attachments")
-"""The key of GC in the text of 1.1.0, and the earlier spelling."""
 
 NEWEST: Final = SUPPORTED_VERSIONS[-1]
 """The version in whose form a plugin reads and writes results, whatever the configuration's is."""
@@ -140,9 +137,9 @@ class Call:
         """
         from cni_invoker.documents.attachment import AttachmentKey  # noqa: PLC0415  # only GC needs it
 
-        keys = [key for key in _VALID_ATTACHMENTS if key in self.config]
+        keys = [key for key in VALID_ATTACHMENTS if key in self.config]
         if not keys:
-            raise CallError(ErrorCode.INVALID_CONFIGURATION, f"{_VALID_ATTACHMENTS[0]} is missing")
+            raise CallError(ErrorCode.INVALID_CONFIGURATION, f"{VALID_ATTACHMENTS[0]} is missing")
         # `null` is what Go writes for an empty list: a network without attachments.
         key = next((key for key in keys if self.config[key] is not None), keys[0])
         try:
