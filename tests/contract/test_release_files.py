@@ -86,6 +86,15 @@ def test_all_distributions_have_one_version(settings: str) -> None:
     assert [name for name, versions in required.items() if cni_invoker.__version__ not in versions] == []
 
 
+@pytest.mark.parametrize("extra", sorted(EXTRAS))
+def test_a_release_has_all_distributions(extra: str) -> None:
+    """The folder has the archives of each extra; the package has all but what tests plugins."""
+    (name,) = re.findall(r"^name = (.+)$", (ROOT / f"extras/{extra}/setup.cfg").read_text("utf-8"), re.MULTILINE)
+    for script in ("build-release", *(["build-deb"] if extra != "pytest_cni" else [])):
+        text = (ROOT / "packaging" / script).read_text("utf-8")
+        assert re.search(rf"dist/\{{[^}}]*\b{name.replace('-', '_')}\b", text), script
+
+
 def test_private_tables_have_an_upper_bound() -> None:
     """pyroute2's layouts of messages are not a public interface, so no untested version is installed."""
     (pyroute2,) = (one for one in requirements() if one.name == "pyroute2")

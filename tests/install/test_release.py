@@ -128,8 +128,8 @@ def test_everything_has_a_signed_checksum(copy: Path, keys: Mapping[str, str]) -
 def test_pip_finds_all_packages(release: Path) -> None:
     """There are a wheel and a source archive of each, and what they were tested with."""
     version, built = __version__, {path.name for path in (release / "python").iterdir()}
-    ours = ("cni_bridge", "cni_invoker", "cni_ipam_etcd", "cni_netavark", "cni_plugin", "cni_tool", "cnm_plugin")
-    names = (*ours, "pytest_cni")
+    ours = ("cni_bridge", "cni_egress", "cni_invoker", "cni_ipam_etcd", "cni_netavark", "cni_plugin", "cni_tool")
+    names = (*ours, "cnm_plugin", "pytest_cni")
     wheels = {f"{name}-{version}-py3-none-any.whl" for name in names}
     assert built == wheels | {f"{name}-{version}.tar.gz" for name in names} | {"constraints.txt"}
 
