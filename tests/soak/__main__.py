@@ -7,7 +7,6 @@ import os
 import random
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Final
 
 from cni_invoker import Limits
@@ -51,7 +50,6 @@ def main(arguments: Sequence[str]) -> int:
         metavar="MODE",
         help="how the daemon attaches: fast mixes the modes, from engine 28 on; default: %(default)s",
     )
-    parser.add_argument("--logs", type=Path, help="a directory for the logs of dockerd and the daemon")
     options = parser.parse_args(arguments)
     if os.geteuid() != 0:
         parser.error("a lab needs root")
@@ -74,8 +72,6 @@ def main(arguments: Sequence[str]) -> int:
         burst = 2 * Limits().executions
         generator = Generator(seed, lists, PUBLISHING, _KILL_SHARE, troubles=options.troubles, burst=burst)
         figures = Soak(machine, generator, say).run(options.operations)
-        if options.logs is not None:
-            machine.save_logs(options.logs)
     if figures.differences:
         print("\nthe log:", *log, "\ndifferences:", *figures.differences, sep="\n")
     print(f"\nseed {seed}", figures, sep="\n")

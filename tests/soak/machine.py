@@ -2,7 +2,6 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """The machine of a soak: a lab with Docker and the daemon. Does operations and kills, and reads what exists."""
 
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -156,18 +155,6 @@ class Machine:
             for line in process.log().splitlines()
             if any(word in line for word in words)
         )
-
-    def save_logs(self, directory: Path) -> None:
-        """Write the logs of all processes of the machine, and what the daemon shows."""
-        directory.mkdir(parents=True, exist_ok=True)
-        for name, words in (
-            ("events", ("events", "--no-follow", "--last", "10000", "--json")),
-            ("ls", ("ls", "--json")),
-        ):
-            shown = self._lab.run(sys.executable, "-m", "cnm_bridge", *words, check=False)
-            (directory / f"{name}.json").write_text(shown.stdout, encoding="utf-8")
-        for process in self._lab.processes:
-            (directory / f"{process.name}.log").write_text(process.log(), encoding="utf-8")
 
     # Preparing
 

@@ -8,7 +8,7 @@ import signal
 import pytest
 
 from cni_bridge_spec import get_object, get_objects, get_str
-from tests.lab import Container, Engine, wait_until
+from tests.lab import Container, wait_until
 from tests.system.calls import ask_status, wait_torn_down
 from tests.system.equivalence import assert_equivalent, run_directly
 from tests.system.netlink_trace import tracing
@@ -77,20 +77,6 @@ def test_a_link_that_is_moved_although_docker_knows_its_addresses(scene: Scene, 
     assert modes(scene) == ["move"]
     assert_equivalent(scene.lab, container, wanted)
     assert set(container.endpoint(network).addresses) <= set(container.link().addresses)
-
-
-@pytest.mark.usefixtures("sandbox_before_join")
-def test_a_name_that_a_link_of_the_container_has(scene: Scene) -> None:
-    """The connect is refused, and the container keeps its link, although neither has a MAC."""
-    network = scene.network(scene.configure(bridge(scene.subnet())), mode="direct")
-    container = scene.run(scene.builtin_network())
-    pid = scene.lab.docker("inspect", "-f", "{{.State.Pid}}", container.name)
-    inside = ("nsenter", f"--net=/proc/{pid}/ns/net", "ip")
-    scene.lab.run(*inside, "tuntap", "add", "dev", "tun0", "mode", "tun")
-    named = ("--driver-opt", "com.docker.network.endpoint.ifname=tun0")
-    assert "has a link tun0 already" in scene.refusal("network", "connect", *named, network, container.name)
-    wait_torn_down(scene.lab)
-    assert "altname" not in scene.lab.run(*inside, "link", "show", "dev", "tun0").stdout
 
 
 @pytest.mark.usefixtures("sandbox_before_join")
@@ -203,18 +189,6 @@ def test_a_failing_del_in_a_running_container(scene: Scene) -> None:
     assert names(container) == {"eth0"}
 
 
-@pytest.mark.usefixtures("sandbox_before_join")
-def test_policy_rules_leave_a_running_container_with_its_link(scene: Scene) -> None:
-    """The kernel does not remove them with the link, as it does with routes."""
-    subnet = scene.subnet()
-    network = scene.network(scene.configure([*bridge(subnet), {"type": "sbr"}]), *SANDBOX)
-    container = scene.run(network)
-    plain = scene.run(scene.network(scene.configure(bridge(scene.subnet())), *SANDBOX))
-    assert f"10.80.{subnet.number}." in container.in_network("ip", "rule").stdout
-    scene.lab.docker("network", "disconnect", network, container.name)
-    assert container.in_network("ip", "rule").stdout == plain.in_network("ip", "rule").stdout
-
-
 @pytest.mark.long
 @pytest.mark.usefixtures("sandbox_before_join")
 @pytest.mark.parametrize("mode", ["hybrid", "direct"])
@@ -239,24 +213,6 @@ def test_a_lost_state_with_another_name_of_the_link(private_scene: Scene, mode: 
 
 @pytest.mark.long
 @pytest.mark.usefixtures("sandbox_before_join")
-def test_a_second_link_after_a_lost_state(private_scene: Scene) -> None:
-    """The rebuilt record names the sandbox, so it gets no second link: with two of ours, dockerd may panic."""
-    scene, lab = private_scene, private_scene.lab
-    first, second = (scene.network(scene.configure(bridge(scene.subnet())), mode="direct") for _ in range(2))
-    container = scene.run(first)
-    lab.stop_daemon()
-    lab.run("sh", "-c", "rm -r /var/lib/cni-bridge/*")
-    lab.start_daemon("--reconcile-interval", "1")
-    scene.run(second)  # reveals which engine is Docker's
-    assert container.name in wait_logged(lab, "endpoint.rebuilt")
-    option = "com.docker.network.endpoint.ifname=lan0"
-    error = scene.refusal("network", "connect", "--driver-opt", option, second, container.name)
-    assert "the sandbox has a link that this driver made in it already" in error
-    assert names(container) == {"eth0"}
-
-
-@pytest.mark.long
-@pytest.mark.usefixtures("sandbox_before_join")
 def test_dockerd_is_restarted_with_live_restore(private_scene: Scene) -> None:
     """Dockerd survives the removal of a container with two networks of ours, of which it does not know one link."""
     scene, lab = private_scene, private_scene.lab
@@ -277,47 +233,3 @@ def test_dockerd_is_restarted_with_live_restore(private_scene: Scene) -> None:
     assert lab.docker("version", "--format", "{{.Server.Version}}")
     assert dockerd.returncode is None
     assert lab.wait_clean(before) == ""
-
-
-def test_modes_that_are_not_possible(scene: Scene, engine: Engine) -> None:
-    """An unknown mode is refused, and one that the engine cannot do, with the reason and a mode that is possible."""
-    unknown = scene.configure([{"type": "bridge", "isGateway": True}])
-    given = ("--ipam-driver=null", "-o", f"cni.network={unknown}", "-o")
-    assert "auto, fast, move, sandbox" in scene.creation_refusal(*given, "cni.attach=quick")
-    if engine.version < (28,):
-        error = scene.creation_refusal(*given, "cni.attach=sandbox")
-        assert "makes the sandbox after Join" in error
-        assert "move is possible" in error
-    network = scene.network(scene.configure(bridge(scene.subnet())))
-    assert "auto, fast, move, sandbox" in scene.run_refusal(f"name={network},driver-opt=cni.attach=quick")
-
-
-DEMANDS = """[ $CNI_COMMAND = ADD ] && echo $CNI_NETNS > /run/added-in
-[ $CNI_COMMAND = DEL ] && [ "$(cat /run/added-in)" != $CNI_NETNS ] && { echo '{"code": 9, "msg": "new path"}'; exit 1; }
-[ $CNI_COMMAND = DEL ] && nsenter --net=$CNI_NETNS ip link show $CNI_IFNAME > /run/found
-"""
-
-
-@pytest.mark.parametrize("mode", ["move", "hybrid", "direct"])
-@pytest.mark.parametrize("leaves", ["disconnect", "stop", "link lost"])
-@pytest.mark.representatives("stop-move", "disconnect-direct")
-def test_del_receives_the_path_of_add(scene: Scene, engine: Engine, mode: str, leaves: str) -> None:
-    """Also in a running container; a plugin such as ovs-cni finds its port by the path. The link is there."""
-    if mode != "move" and engine.version < (28,):
-        pytest.skip("before Engine 28 the sandbox does not exist at Join")
-    scene.plugin("demanding", f"{DEMANDS}\n{PASS}")
-    network = scene.network(scene.configure([*bridge(scene.subnet()), {"type": "demanding"}]), mode=mode)
-    container = scene.run(network)
-    added_in = scene.lab.read("/run/added-in")
-    if leaves == "link lost":
-        container.in_network("ip", "link", "del", "eth0")
-    if leaves == "disconnect":
-        scene.lab.docker("network", "disconnect", network, container.name)
-    else:
-        scene.lab.docker("stop", "--time=0", container.name)
-    wait_torn_down(scene.lab)
-    assert "eth0" in scene.lab.read("/run/found")
-    assert ("/sandboxes/" in added_in) is (mode != "move")
-    assert "new path" not in (scene.lab.daemon.log() if scene.lab.daemon else "")
-    for path in ("/run/added-in", "/run/found"):
-        scene.lab.remove(path)

@@ -54,16 +54,6 @@ def test_every_call_may_be_repeated(scene: Scene) -> None:
     assert lab.wait_clean(before) == ""
 
 
-def test_unknown_network_and_endpoint(lab: Lab) -> None:
-    """Calls that need an unknown network or endpoint fail; calls that remove it succeed."""
-    assert NETWORK[:12] in get_str(create_endpoint(lab), "Err")
-    assert ENDPOINT[:12] in get_str(call(lab, "Join", {**BOTH, "SandboxKey": SANDBOX}), "Err")
-    assert call(lab, "Leave", BOTH) == {}
-    delete_endpoint(lab)
-    assert call(lab, "DeleteNetwork", {"NetworkID": NETWORK}) == {}
-    assert call(lab, "EndpointOperInfo", BOTH) == {"Value": {}}
-
-
 def test_a_repetition_with_an_empty_body_changes_nothing(scene: Scene) -> None:
     """Docker repeats a call whose connection broke without its body: this is refused."""
     lab = scene.lab

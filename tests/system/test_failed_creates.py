@@ -9,10 +9,13 @@ from typing import Final
 
 import pytest
 
-from tests.lab import wait_until
-from tests.system.scene import Scene, bridge, reaches, wait_logged
-from tests.system.test_repeated_deletes import BROKEN, LIMIT_S, pending, rules_of, wait_repeated
+from cni_bridge_spec import get_objects
+from tests.lab import Lab, wait_until
+from tests.system.calls import ask_status
+from tests.system.scene import Scene, bridge, wait_logged
 
+BROKEN: Final = "/run/broken"
+LIMIT_S: Final = 30.0
 FILE: Final = "/opt/cni/bin/late-firewall"
 PLUGIN: Final = f"""
 IFS=:
@@ -35,6 +38,17 @@ WAYS: Final = {
 }
 
 
+def rules_of(lab: Lab, address: str) -> list[str]:
+    """Return the rules that allow the address to send and receive."""
+    rules = lab.run("iptables", "-t", "filter", "-S").stdout.splitlines()
+    return sorted(rule for rule in rules if f"{address}/32" in rule)
+
+
+def wait_repeated(lab: Lab) -> None:
+    """Wait until each failed teardown has been repeated successfully."""
+    wait_until(lambda: not get_objects(ask_status(lab), "pendingTeardowns"), "the teardown", LIMIT_S)
+
+
 @pytest.fixture
 def sabotaged(private_scene: Scene) -> Iterator[Scene]:
     """A scene with the plugin; after the test it works again."""
@@ -55,15 +69,6 @@ def _repair(scene: Scene) -> None:
     resource.prlimit(lab.daemon.pid, resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def test_a_bridge_that_a_failed_create_has_left(scene: Scene) -> None:
-    """The first container of a list is refused after `bridge` has made the bridge; the next one starts."""
-    subnet = scene.subnet()
-    network = scene.network(scene.configure(bridge(subnet)), "-o", "cni.attach=move")
-    assert "gateway" in scene.run_refusal(f"name={network},driver-opt=cni.ips={subnet.gateway}")
-    assert subnet.bridge in scene.lab.run("ip", "link", "show", "type", "bridge").stdout
-    assert reaches(scene.run(network), subnet.gateway)
-
-
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.representatives("the xtables lock is held")
 def test_a_failed_create_whose_delete_fails(sabotaged: Scene, way: str) -> None:
@@ -82,7 +87,6 @@ def test_a_failed_create_whose_delete_fails(sabotaged: Scene, way: str) -> None:
     _repair(sabotaged)
     wait_until(lambda: not rules_of(lab, f"10.80.{subnet.number}.3"), "the end of the rules", LIMIT_S)
     wait_repeated(lab)
-    assert pending(lab) == []
     assert lab.wait_clean(before) == ""
 
 

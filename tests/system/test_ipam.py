@@ -214,14 +214,6 @@ def test_a_full_range(scene: Scene) -> None:
     assert address_of(scene.run(made)) == f"{begin}5/24"
 
 
-def test_a_section_without_a_plugin(scene: Scene) -> None:
-    """It is refused when the network is made, with the plugin's name; nothing is left."""
-    name = write_section(scene, {"cniVersion": "1.0.0", "ipam": {"type": "missing-ipam"}})
-    pool = ("--subnet", "10.99.0.0/24")
-    assert "missing-ipam" in scene.creation_refusal(*IPAM, f"cni.ipam={name}", *pool, "-d", "bridge")
-    wait_released(scene.lab, name)
-
-
 def test_a_pool_that_overlaps_the_hosts_routes(scene: Scene) -> None:
     """Docker would repeat its request without end: it is refused with `--subnet` as the remedy, which works."""
     subnet = scene.subnet()
@@ -282,20 +274,6 @@ def test_a_killed_dockerd(private_scene: Scene) -> None:
     wait_until(lambda: not reservations(lab, name), "the addresses are free", timeout_s=30)
     lab.docker("start", first.name, second.name)
     assert len(reservations(lab, name)) == 2
-
-
-def test_a_killed_daemon(private_scene: Scene) -> None:
-    """Addresses survive the daemon: running containers keep them, and release them to its next run."""
-    lab, subnet = private_scene.lab, private_scene.subnet()
-    name = write_section(private_scene, section(subnet))
-    made = network(private_scene, name)
-    first = private_scene.run(made)
-    lab.restart_daemon(signal.SIGKILL)
-    other = network(private_scene, name, "--subnet", subnet.ipv4, driver="macvlan")
-    assert "is in use" in private_scene.run_refusal(other, "--ip", address_of(first).partition("/")[0])
-    assert address_of(private_scene.run(made)) == f"10.80.{subnet.number}.3/24"
-    lab.docker("rm", "-f", first.name)
-    assert reservations(lab, name) == [f"10.80.{subnet.number}.3"]
 
 
 @pytest.mark.long

@@ -54,23 +54,6 @@ def test_a_removed_configuration(scene: Scene) -> None:
     assert f'no net configuration with name "{name}"' in scene.run_refusal(network)
 
 
-def test_a_configuration_with_several_cni_versions(scene: Scene) -> None:
-    """The newest version that all plugins support is used; without one, the error lists what each plugin supports."""
-    subnet = scene.subnet()
-    offer: JsonObject = {"name": "offer", "cniVersions": ["0.4.0", "1.1.0"], "plugins": list(bridge(subnet))}
-    scene.plugin("host-local", "exec /usr/lib/cni/host-local", supports=["0.4.0"])
-    scene.file("offer.conflist", offer)
-    network = scene.network("offer")
-    before = scene.lab.state()
-    container = scene.run(network)
-    assert reaches(container, subnet.gateway)
-    scene.lab.docker("rm", "-f", container.name)
-    assert scene.lab.wait_clean(before) == ""
-    scene.file("offer.conflist", {**offer, "cniVersions": ["1.1.0", "0.3.1"]})
-    error = scene.creation_refusal("--ipam-driver", "null", "-o", "cni.network=offer")
-    assert 'host-local does not support config version "1.1.0", "0.3.1"; it supports 0.4.0' in error
-
-
 def test_no_configuration_of_the_networks_name(scene: Scene) -> None:
     """A container on such a network does not start; the error names the option that binds a network."""
     scene.configure(bridge(scene.subnet()))
@@ -78,16 +61,6 @@ def test_no_configuration_of_the_networks_name(scene: Scene) -> None:
     error = scene.run_refusal(network)
     assert 'no net configuration with name "nameless"' in error
     assert "-o cni.network=NAME" in error
-
-
-def test_a_malformed_file_does_not_affect_others(scene: Scene) -> None:
-    """The error names the broken file with line and column; other files still work."""
-    broken = scene.file("00-broken.conflist", '{\n  "name": "broken",\n  "plugins" [\n')
-    subnet = scene.subnet()
-    assert reaches(scene.run(scene.network(scene.configure(bridge(subnet)))), subnet.gateway)
-    error = scene.creation_refusal("--ipam-driver", "null", "-o", "cni.network=broken")
-    assert broken in error
-    assert "line 3, column 13" in error or "3:13" in error
 
 
 BAD_KEYS: dict[str, tuple[JsonObject, str]] = {

@@ -7,8 +7,7 @@ from functools import partial
 import pytest
 
 from tests.lab import Container, wait_until
-from tests.system.equivalence import assert_equivalent, run_directly
-from tests.system.plugin_lists import TUNING, commands, defaults, dual, main, simple, static, v4, v6, write_wrapper
+from tests.system.plugin_lists import TUNING, defaults, main, static, v4
 from tests.system.scene import Scene
 
 
@@ -22,30 +21,6 @@ def test_connect_beside_dockers_own_bridge(scene: Scene) -> None:
     (added,) = (link.name for link in container.links() if link.name != "eth0")
     setting = f"/proc/sys/net/ipv4/conf/{added}/arp_filter"
     wait_until(lambda: container.in_network("cat", setting).stdout.strip() == "1", "the link is complete", 10)
-
-
-def test_a_restarted_daemon_restores_what_is_missing(private_scene: Scene) -> None:
-    """A rule, an address and a sysctl that were lost while the daemon was stopped are made again."""
-    subnet = private_scene.subnet()
-    write_wrapper(private_scene, commands(subnet))
-    name = private_scene.configure([dual(subnet, kind="wrapper")])
-    wanted = run_directly(private_scene.lab, name)
-    container = private_scene.run(private_scene.network(name))
-    assert_equivalent(private_scene.lab, container, wanted)
-    private_scene.lab.stop_daemon()
-    container.in_network("ip", "rule", "del", "priority", "100")
-    container.in_network("ip", "address", "del", v6(subnet, 7), "dev", "eth0")
-    container.in_network("sysctl", "-w", "net.ipv4.conf.eth0.proxy_arp=0")
-    private_scene.lab.start_daemon()
-    assert_equivalent(private_scene.lab, container, wanted)
-
-
-def test_what_cannot_be_carried_is_refused(scene: Scene) -> None:
-    """The error names the plugin and what it made, and nothing is left behind."""
-    write_wrapper(scene, "nft add table inet odd")
-    error = scene.run_refusal(scene.network(scene.configure([simple(scene.subnet(), kind="wrapper")])))
-    assert "plugin wrapper made" in error
-    assert "packet filter rules (nftables tables)" in error
 
 
 @pytest.mark.long

@@ -142,16 +142,13 @@ def test_another_network_with_the_same_list(scene: Scene) -> None:
     assert facts(scene.run(sticky(scene.network(name), "web"))) == before
 
 
-def test_refusals(scene: Scene) -> None:
-    """Malformed keys, keys of networks, and networks with addresses of Docker: each with the reason."""
+def test_a_network_with_addresses_of_docker(scene: Scene) -> None:
+    """A key is refused with the reason."""
     subnet = scene.subnet()
-    name = scene.configure(bridge(subnet))
-    network = scene.network(name)
-    assert "is not a key" in scene.run_refusal(sticky(network, "a/b"))
-    error = scene.creation_refusal("--ipam-driver", "null", "-o", f"cni.network={name}", "-o", "cni.sticky=name")
-    assert "is an option of containers" in error
-    with_pool = scene.docker_network(name, "--subnet", subnet.ipv4, "--gateway", subnet.gateway)
-    assert "give --ip" in scene.run_refusal(sticky(with_pool, "web"))
+    network = scene.docker_network(
+        scene.configure(bridge(subnet)), "--subnet", subnet.ipv4, "--gateway", subnet.gateway
+    )
+    assert "give --ip" in scene.run_refusal(sticky(network, "web"))
 
 
 @pytest.mark.long
