@@ -12,7 +12,7 @@ from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.link_state import IpInterface, IpNetwork
 from cnm_bridge.core.lists.address_ranges import overlap
 from cnm_bridge.system.commands import run_command
-from cnm_bridge.system.kernel import KernelView, Link
+from cnm_bridge.system.kernel import Kernel, Link
 
 _BRIDGE: Final = "bridge"
 _VETH: Final = "veth"
@@ -71,7 +71,7 @@ class HostRoute:
         return is_close and overlap(subnet, self.destination)
 
 
-async def read_links(kernel: KernelView) -> Mapping[str, HostLink]:
+async def read_links(kernel: Kernel) -> Mapping[str, HostLink]:
     """Return the links of the host by name.
 
     Raises:
@@ -97,7 +97,7 @@ def _is_of_container(link: Link) -> bool:
     return link.state.kind == _VETH and link.state.name.startswith(_VETH)
 
 
-async def read_routes(kernel: KernelView) -> tuple[HostRoute, ...]:
+async def read_routes(kernel: Kernel) -> tuple[HostRoute, ...]:
     """Return the routes of the host; errors as in `read_links`."""
     found = await kernel.host_destinations()
     return tuple(HostRoute(destination=one, link=link) for one, link in found)

@@ -19,7 +19,7 @@ from cnm_bridge.core.endpoint import pin_path
 from cnm_bridge.driver.networks.lists import NetworkLists
 from cnm_bridge.driver.recovery.leftovers import LeftoverSearch, RemoveLeftovers
 from cnm_bridge.driver.teardown.queue import TeardownQueue
-from cnm_bridge.system.kernel import Kernel, Sandboxes
+from cnm_bridge.system.kernel import Kernel, Sandboxes, is_namespace
 from cnm_bridge.system.kernel.netns import NamespaceId
 from cnm_bridge.system.scheduling import KeyedLocks
 from tests.kernel.namespace import Namespace
@@ -95,10 +95,10 @@ async def test_a_sandbox_that_cannot_be_read(store: Store, tmp_path: Path) -> No
     )
     (leftovers,) = (await search.find([])).values()
     await remove(leftovers)
-    assert kernel.is_namespace(pin)
+    assert is_namespace(pin)
     kernel.is_unread = False
     await remove(leftovers)
-    assert not kernel.is_namespace(pin)
+    assert not is_namespace(pin)
 
 
 async def test_names_without_an_endpoint_id(store: Store, kernel: Kernel, host: Namespace, tmp_path: Path) -> None:

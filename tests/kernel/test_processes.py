@@ -2,6 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """The first process of a container is found by its network namespace."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,7 +13,6 @@ import pytest
 
 from cnm_bridge.core.errors import NamespaceMissing
 from cnm_bridge.system.kernel import Kernel
-from cnm_bridge.system.kernel.processes import find_latest_first_process
 from tests.kernel.namespace import Namespace, living_process
 
 # A process with a second thread and a child, as `runc init` is before it executes the user's program.
@@ -84,13 +84,12 @@ async def test_a_pid_namespace_that_a_container_makes(sandbox: Namespace) -> Non
     assert [latest.pid, *(process.pid for process in everyone)] == [owner, owner]
 
 
-def test_a_kernel_that_does_not_tell_the_last_process(sandbox: Namespace, tmp_path: Path) -> None:
+async def test_a_kernel_that_does_not_tell_the_last_process(sandbox: Namespace, tmp_path: Path) -> None:
     """It was built without CONFIG_CHECKPOINT_RESTORE: all processes are looked at."""
     with first_process(sandbox) as pid:
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdigit():
-                (tmp_path / entry.name).symlink_to(entry)
-        found = find_latest_first_process(sandbox.path, tmp_path)
+        for name in filter(str.isdigit, os.listdir("/proc")):  # noqa: PTH208 - in a coroutine
+            (tmp_path / name).symlink_to(f"/proc/{name}")
+        found = await Kernel(reply_limit_s=5.0, processes=tmp_path).find_latest_first_process(sandbox.path)
     assert found is not None
     assert found.pid == pid
 

@@ -42,7 +42,7 @@ from cnm_bridge.core.lists.plugins import find_unsuitable
 from cnm_bridge.core.options.cni_options import parse_options
 from cnm_bridge.core.planning.identity import with_identity
 from cnm_bridge.system.engine import Engine
-from cnm_bridge.system.kernel import Kernel, SandboxProcess
+from cnm_bridge.system.kernel import Kernel, SandboxProcess, is_namespace
 from cnm_bridge.system.known_version import KnownVersion
 
 log = structlog.get_logger()
@@ -218,7 +218,7 @@ class PlaceFinder:
     async def find(self, record: EndpointRecord) -> Place:
         """Return where the link of an endpoint that is being joined is made."""
         sandbox = record.sandbox
-        if not self.kernel.is_namespace(sandbox):
+        if not is_namespace(sandbox):
             reason = "the sandbox does not exist yet"
             return Place(obstacle=reason, owner=SandboxOwner(unknown=reason))
         await self.version.wait_looked()

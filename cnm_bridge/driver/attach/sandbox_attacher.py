@@ -50,7 +50,7 @@ from cnm_bridge.driver.attach.leases import Leases
 from cnm_bridge.driver.attach.move_attacher import MoveAttacher, run_add, snapshot_of, warn_of_dns
 from cnm_bridge.driver.attach.place_finder import PlaceFinder, refuse_to_move, why_no_link
 from cnm_bridge.driver.attach.sandbox_sync import SandboxSync
-from cnm_bridge.system.kernel import Finish, Kernel, Pin, StagedLink
+from cnm_bridge.system.kernel import Finish, Kernel, Pin, StagedLink, is_namespace
 from cnm_bridge.system.scheduling import KeyedLocks
 
 log = structlog.get_logger()
@@ -139,7 +139,7 @@ class SandboxAttacher:
     def joined_record(self, record: EndpointRecord) -> EndpointRecord:
         """Return the record of an endpoint whose plugins have all run, in the pinned sandbox or in staging."""
         pin = pin_path(self.run_dir, record.attachment.id)
-        is_pinned = self.kernel.is_namespace(pin)
+        is_pinned = is_namespace(pin)
         joined = _with_chain(record, pin if is_pinned else staging_path(self.run_dir, record.attachment.id))
         plugins = len(Endpoint(joined).network.plugins)
         joined = replace(joined, phase=Phase.JOINED, added_plugins=plugins)
@@ -263,7 +263,7 @@ class SandboxAttacher:
         The path of the pin takes the place of the staging namespace's, because the plugins received it at ADD.
         """
         pin, staging = pin_path(self.run_dir, record.attachment.id), Path(record.attachment.netns)
-        if self.kernel.is_namespace(staging):  # otherwise an earlier call came to here
+        if is_namespace(staging):  # otherwise an earlier call came to here
             await self.kernel.mount_instead(staging, pin)
             await self.kernel.remove_staging(staging)
         record = replace(record, attachment=replace(record.attachment, netns=str(pin)))

@@ -31,7 +31,7 @@ from cnm_bridge.core.link.plan_sandbox import describe_placement, plan_sandbox
 from cnm_bridge.core.link_state import Snapshot
 from cnm_bridge.core.options.docker_options import Announcements, parse_announcements
 from cnm_bridge.core.sandbox_plan import SandboxPlan
-from cnm_bridge.system.kernel import WATCHES_AT_ONCE, Kernel
+from cnm_bridge.system.kernel import WATCHES_AT_ONCE, Kernel, is_namespace
 from cnm_bridge.system.known_version import KnownVersion
 from cnm_bridge.system.scheduling import KeyedLocks, KeyedTasks
 
@@ -167,7 +167,7 @@ class SandboxSync:
             self._candidates.add(joined.endpoint.id)
             is_wanted = True
         version = self.version.current
-        engine_calls = version is not None and version.makes_sandbox_first and self.kernel.is_namespace(joined.sandbox)
+        engine_calls = version is not None and version.makes_sandbox_first and is_namespace(joined.sandbox)
         if is_wanted and not engine_calls:
             self._watch(joined.endpoint.id)
 
@@ -328,6 +328,6 @@ class SandboxSync:
         placement = describe_placement(joined.snapshot, internal=joined.endpoint.record.internal, is_gateway=is_gateway)
         link = self.kernel.link_in_sandbox(joined.sandbox, joined.endpoint.altname)
         placed = await link.wait_placed(placement, _PLACEMENT_LIMIT_S)
-        if not placed and self.kernel.is_namespace(joined.sandbox):  # otherwise the container has been removed
+        if not placed and is_namespace(joined.sandbox):  # otherwise the container has been removed
             log.warning("endpoint.not_placed", endpoint_id=endpoint_id, waited_s=_PLACEMENT_LIMIT_S)
         await self.sync(endpoint_id)

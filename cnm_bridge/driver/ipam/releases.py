@@ -28,7 +28,7 @@ from cni_invoker import Attachment, CniError, NetworkConfigurationList, Result, 
 from cnm_bridge.core.errors import KernelError
 from cnm_bridge.core.link_state import IpNetwork
 from cnm_bridge.driver.teardown.queue import TeardownQueue
-from cnm_bridge.system.kernel import Kernel
+from cnm_bridge.system.kernel import Kernel, is_namespace
 from cnm_bridge.system.retries import Retries, Retry
 from cnm_bridge.system.scheduling import KeyedLocks
 
@@ -84,7 +84,7 @@ class PluginRuns:
             KernelError: It cannot be removed.
         """
         async with self._lock:
-            if not self._running and is_unused() and self._kernel.is_namespace(self.netns):
+            if not self._running and is_unused() and is_namespace(self.netns):
                 await self._kernel.remove_staging(self.netns)
 
     @asynccontextmanager
@@ -93,7 +93,7 @@ class PluginRuns:
         self._running += 1
         try:
             async with self._lock:
-                if not self._kernel.is_namespace(self.netns):
+                if not is_namespace(self.netns):
                     await self._kernel.create_staging(self.netns)
             yield
         finally:

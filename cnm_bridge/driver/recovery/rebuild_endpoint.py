@@ -20,7 +20,7 @@ from cnm_bridge.core.lists.guard import without_gateway
 from cnm_bridge.core.planning.records import rebuilt_record
 from cnm_bridge.driver.networks.plan_endpoint import EndpointPlanner
 from cnm_bridge.system.engine import Engine
-from cnm_bridge.system.kernel import Kernel
+from cnm_bridge.system.kernel import Kernel, is_namespace
 from cnm_bridge.system.scheduling import KeyedLocks
 
 log = structlog.get_logger()
@@ -38,7 +38,7 @@ async def find_pinned_link(
     """
     attachment_id = AttachmentId(endpoint_id)
     pin, altname = pin_path(run_dir, attachment_id), alternative_name(attachment_id)
-    if not kernel.is_namespace(pin):
+    if not is_namespace(pin):
         return None, ()
     name = await kernel.pin(pin, STAGING_IFNAME, altname).find(mac)
     found = await kernel.link_in_sandbox(pin, altname).look() if name is not None else None

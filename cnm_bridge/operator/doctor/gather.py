@@ -33,7 +33,7 @@ from cnm_bridge.operator.doctor.networks import find_sections, gather_networks
 from cnm_bridge.operator.doctor.platform import read_sysctls
 from cnm_bridge.operator.host import HostLink, HostRoute, read_links, read_routes
 from cnm_bridge.system.engine import Engine
-from cnm_bridge.system.kernel import KernelView
+from cnm_bridge.system.kernel import Kernel
 
 _ENGINE_LIMIT_S: Final = 10.0
 _SHORT: Final = 12
@@ -56,7 +56,7 @@ async def gather(settings: Settings, mistakes: Sequence[str], held: JsonObject |
     lists = tuple(index.find(name) for name in index.names)
     engine, containers = await _gather_engine(settings, index.names, quick=quick)
     section_lists, broken_sections = find_sections(directories)
-    kernel = KernelView(reply_limit_s=settings.netlink_timeout_s)
+    kernel = Kernel(reply_limit_s=settings.netlink_timeout_s)
     used = None if held is None else await _find_used(kernel, held)
     links: Mapping[str, HostLink] = {}
     routes: Sequence[HostRoute] = ()
@@ -138,7 +138,7 @@ def _joined(held: JsonObject, containers: Iterable[EngineContainer]) -> Iterator
             )
 
 
-async def _find_used(kernel: KernelView, held: JsonObject) -> frozenset[str] | None:
+async def _find_used(kernel: Kernel, held: JsonObject) -> frozenset[str] | None:
     """Return what a reservation is in use by: CNI container IDs, of Docker's requested addresses too, and addresses.
 
     None if the addresses of containers cannot be read.

@@ -36,7 +36,7 @@ from cnm_bridge.operator.networks.list_document import (
 )
 from cnm_bridge.operator.networks.wanted import WantedNetwork, whole_range
 from cnm_bridge.system.engine import Engine
-from cnm_bridge.system.kernel import KernelView
+from cnm_bridge.system.kernel import Kernel
 
 ENGINE_LIMIT_S: Final = 60.0
 """Within which the engine makes or removes a network; it calls the daemon meanwhile."""
@@ -272,7 +272,7 @@ async def _gather_host(settings: Settings, engine: Engine, name: str, file: Path
         EngineUnavailable: The engine does not answer.
         KernelError: The host's links cannot be read.
     """
-    kernel = KernelView(reply_limit_s=settings.netlink_timeout_s)
+    kernel = Kernel(reply_limit_s=settings.netlink_timeout_s)
     index = ConfigurationDirectories(settings.cni_conf_dirs).index()
     same = await engine.find_network_named(name)
     return HostFacts(

@@ -12,12 +12,12 @@ from cnm_bridge.system.kernel.host import WATCHES_AT_ONCE
 from cnm_bridge.system.kernel.host_ports import HostPorts
 from cnm_bridge.system.kernel.kernel import Kernel
 from cnm_bridge.system.kernel.netlink.links import Link
+from cnm_bridge.system.kernel.netns import is_namespace
 from cnm_bridge.system.kernel.pin import Finish, Pin
 from cnm_bridge.system.kernel.processes import SandboxProcess
 from cnm_bridge.system.kernel.sandboxes import Sandboxes
 from cnm_bridge.system.kernel.staged_link import LinkLocation, StagedLink
 from cnm_bridge.system.kernel.sysctl import Baseline, is_ipv6_on
-from cnm_bridge.system.kernel.view import KernelView
 
 __all__ = [
     "WATCHES_AT_ONCE",
@@ -26,7 +26,6 @@ __all__ = [
     "Finish",
     "HostPorts",
     "Kernel",
-    "KernelView",
     "Link",
     "LinkLocation",
     "Pin",
@@ -34,5 +33,6 @@ __all__ = [
     "Sandboxes",
     "StagedLink",
     "is_ipv6_on",
+    "is_namespace",
     "read_host_config",
 ]

@@ -72,21 +72,6 @@ def find_outermost(sandbox: Path, processes: Path) -> Iterator[SandboxProcess]:
                 yield described
 
 
-def find_latest_first_process(sandbox: Path, processes: Path) -> SandboxProcess | None:
-    """Return the process in a sandbox that has PID 1 in its own PID namespace; errors as in `find_outermost`.
-
-    When it ends, all processes of its container end. A container on the host's PID namespace has none: None. Of several
-    it is the one that was made last.
-    """
-    return next((process for process in find_outermost(sandbox, processes) if process.is_first), None)
-
-
-def find_first_processes(sandbox: Path, processes: Path) -> tuple[SandboxProcess, ...]:
-    """Return all of these processes, the oldest first. Looks at each process of the host; errors as above."""
-    found = (process for process in find_outermost(sandbox, processes) if process.is_first)
-    return tuple(sorted(found, key=lambda process: process.started))
-
-
 def find_recent_cgroups(processes: Path) -> frozenset[str]:
     """Return the cgroups of the processes that were made last, one of which may be that of a starting container.
 
