@@ -2,6 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """`Kernel`: the kernel operations of the daemon and the commands."""
 
+import asyncio
 import socket
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -22,7 +23,7 @@ from cnm_bridge.system.kernel.container_files import (
     has_container_files,
     read_stored,
 )
-from cnm_bridge.system.kernel.host import PROCESSES, Host, LinkDepartures, in_thread
+from cnm_bridge.system.kernel.host import PROCESSES, Host, in_thread
 from cnm_bridge.system.kernel.link_in_sandbox import LinkInSandbox
 from cnm_bridge.system.kernel.netlink.addresses import end_detection, find_addresses
 from cnm_bridge.system.kernel.netlink.links import (
@@ -58,6 +59,8 @@ _HIDDEN: Final = (
     "it is not known which containers run, so an endpoint whose sandbox is mounted stays unless Docker deletes it; run "
     "cni-bridge in the PID namespace of dockerd"
 )
+_FIRST_PAUSE_S: Final = 0.002
+_LONGEST_PAUSE_S: Final = 0.05
 _NOT_VISIBLE: Final = "Docker's processes are in a PID namespace that is not visible from here"
 
 log = structlog.get_logger()
@@ -74,7 +77,6 @@ class Kernel:
 
     def __init__(self, *, reply_limit_s: float, processes: Path = PROCESSES) -> None:
         self.host = Host(reply_limit_s=reply_limit_s, processes=processes)
-        self._departures = LinkDepartures(reply_limit_s=reply_limit_s)
         self._sees_processes = True
         self._unread: frozenset[str] = frozenset()
 
@@ -171,9 +173,14 @@ class Kernel:
             return tuple((destination, names.get(index or 0, "")) for destination, index in find_destinations(netlink))
 
     async def wait_departed(self, host_name: str) -> None:
-        """Wait, without a time limit, until the link `host_name` has left the host namespace."""
-        with attempt("watch", f"link {host_name}"):
-            await self._departures.wait(host_name)
+        """Wait, without a time limit, until the link `host_name` has left the host namespace.
+
+        libnetwork moves it without notifying the driver. A look costs some microseconds.
+        """
+        pause_s = _FIRST_PAUSE_S
+        while self.has_host_link(host_name):
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
     @in_thread
     def delete_host_link(self, link: Link, altname: str) -> None:
