@@ -52,12 +52,14 @@ def capture(netlink: Netlink, link: Link, baseline: Baseline, *, reply_limit_s: 
         OSError: The kernel refused.
         NotCarriable: The namespace has something that a snapshot cannot hold.
     """
-    _refuse_further_links(list_links(netlink), link)
+    for other in list_links(netlink):
+        if other.index != link.index and not is_kernels_own(other):
+            raise NotCarriable(f"a further link, {other.state.name} ({other.state.kind or 'physical'})")
     qdisc = find_qdisc(netlink, link)
     if qdisc is not None:
         raise NotCarriable(f"qdisc {qdisc}")
-    if baseline.observation.thorough:
-        _refuse_uncarriable(netlink, link, reply_limit_s=reply_limit_s)
+    if baseline.observation.thorough and (found := tuple(_uncarriable(netlink, link, reply_limit_s))):
+        raise NotCarriable("; ".join(found))
     addresses = find_addresses(netlink, link)
     return Snapshot(
         link=link.state,
@@ -69,27 +71,14 @@ def capture(netlink: Netlink, link: Link, baseline: Baseline, *, reply_limit_s: 
     )
 
 
-def _refuse_further_links(links: tuple[Link, ...], own: Link) -> None:
-    """Refuse any link besides the container's own and those of the kernel; the error names the first."""
-    for link in links:
-        if link.index != own.index and not is_kernels_own(link):
-            raise NotCarriable(f"a further link, {link.state.name} ({link.state.kind or 'physical'})")
-
-
 def is_kernels_own(link: Link) -> bool:
     """Return whether the kernel has created a link, which it does in each new namespace."""
     name = link.state.name
     return name == "lo" or (_FALLBACKS.get(name) == link.state.kind and not link.is_up)
 
 
-def _refuse_uncarriable(netlink: Netlink, link: Link, *, reply_limit_s: float) -> None:
-    """Refuse everything else in the namespace that a snapshot cannot hold; the error lists all of it."""
-    found = tuple(_uncarriable(netlink, link, reply_limit_s))
-    if found:
-        raise NotCarriable("; ".join(found))
-
-
 def _uncarriable(netlink: Netlink, link: Link, reply_limit_s: float) -> Iterator[str]:
+    """Describe everything else in the namespace that a snapshot cannot hold."""
     firewall = find_firewall(reply_limit_s=reply_limit_s)
     if firewall is not None:
         yield f"packet filter rules ({firewall})"

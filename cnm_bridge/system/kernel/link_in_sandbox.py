@@ -68,6 +68,8 @@ _VERSION_6: Final = 6 << 28
 class LinkInSandbox:
     """A link in a container's sandbox, found by its alternative name; its name there does not matter.
 
+    Every call raises `KernelError` if the namespace cannot be read, or the kernel refuses.
+
     Attributes:
         host: The host namespace.
         sandbox: The path of the container's namespace. If it does not exist or is the host namespace, the link is not
@@ -81,11 +83,7 @@ class LinkInSandbox:
 
     @in_thread
     def look(self) -> Snapshot | None:
-        """Return the link with its addresses and routes, and the sandbox's policy rules; None if it is not there.
-
-        Raises:
-            KernelError: The namespace cannot be read.
-        """
+        """Return the link with its addresses and routes, and the sandbox's policy rules; None if it is not there."""
         with attempt("look at", str(self)), self._found() as found:
             if found is None:
                 return None
@@ -98,53 +96,31 @@ class LinkInSandbox:
             )
 
     async def wait_placed(self, placement: Placement, limit_s: float) -> bool:
-        """Wait until libnetwork has configured the link. A cancellation ends the wait immediately.
-
-        Returns:
-            Whether libnetwork has configured it within the limit.
-
-        Raises:
-            KernelError: The namespace cannot be read.
-        """
+        """Return whether libnetwork configures the link within a limit. A cancellation ends the wait immediately."""
         return await self.host.watch(lambda stop_fd: self._wait_placed(placement, limit_s, stop_fd))
 
     @in_thread
     def sync(self, sandbox_plan: SandboxPlan) -> tuple[str, ...] | None:
-        """Add to the sandbox what it lacks of the plan.
-
-        Returns:
-            What was missing, in words; empty if nothing was, None if the link is not in the sandbox.
+        """Add to the sandbox what it lacks of the plan; return it in words, None if the link is not in the sandbox.
 
         Raises:
             SandboxNotSynced: Some of it could not be added; the rest has been.
-            KernelError: The namespace cannot be read.
         """
         with attempt("sync", str(self)), self._found() as found:
             return None if found is None else sync(*found, sandbox_plan)
 
     @in_thread
     def withdraw(self, sandbox_plan: SandboxPlan) -> tuple[str, ...]:
-        """Remove the policy rules that `sync` added: the kernel does not remove them with the link.
+        """Remove the policy rules that `sync` added, which the kernel does not remove with the link.
 
-        Returns:
-            The rules that have been removed, in words; none if the link is not in the sandbox.
-
-        Raises:
-            KernelError: The namespace cannot be read, or a rule cannot be removed.
+        Return them in words; none if the link is not in the sandbox.
         """
         with attempt("withdraw", str(self)), self._found() as found:
             return () if found is None else withdraw(*found, sandbox_plan)
 
     @in_thread
     def announce(self) -> tuple[IpAddress, ...] | None:
-        """Announce the addresses of the link to its neighbours.
-
-        Returns:
-            The addresses, none if the link cannot announce any; None if the link is not in the sandbox.
-
-        Raises:
-            KernelError: The kernel refused.
-        """
+        """Announce the addresses of the link to its neighbours, and return them; None if it is not in the sandbox."""
         with attempt("announce the addresses of", str(self)), self._found() as found:
             return None if found is None else _announce(*found)
 
@@ -191,16 +167,9 @@ def _drain(changes: socket.socket) -> None:
 
 
 def _announce(netlink: Netlink, link: Link) -> tuple[IpAddress, ...]:
-    """Announce the addresses of a link, except link-local ones; return them.
+    """Announce the addresses of a link, except link-local ones, from the thread's namespace; return them.
 
     Nothing is announced on a link that does not resolve addresses, or has no Ethernet address.
-
-    Args:
-        netlink: A netlink socket in the link's namespace; the thread is in that namespace, too.
-        link: The link.
-
-    Raises:
-        OSError: The kernel refused; a link that is down is ENETDOWN.
     """
     mac = bytes.fromhex((link.state.mac or "").replace(":", ""))
     addresses = tuple(_announced(find_addresses(netlink, link)))

@@ -113,8 +113,10 @@ def ensure_namespace(path: Path, *, host: NamespaceId) -> None:
 
 def make_mount_point(path: Path) -> None:
     """Ensure that there is a file to mount a namespace on; missing parent directories are made for root only."""
-    with attempt("make", str(path)):
-        _make_mount_point(path)
+    if not path.parent.is_dir():
+        for directory in reversed(path.parents):
+            directory.mkdir(mode=0o700, exist_ok=True)
+    path.touch(mode=0o600)
 
 
 def pin_namespace(fd: int, path: Path) -> None:
@@ -167,16 +169,9 @@ def remove_namespace(*paths: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-def _make_mount_point(path: Path) -> None:
-    if not path.parent.is_dir():
-        for directory in reversed(path.parents):
-            directory.mkdir(mode=0o700, exist_ok=True)
-    path.touch(mode=0o600)
-
-
 def _mount(source: str, path: Path) -> None:
     """Mount the namespace that `source` leads to on a file."""
-    _make_mount_point(path)
+    make_mount_point(path)
     try:
         _call("mount", os.fsencode(source), os.fsencode(path), None, ctypes.c_ulong(_MS_BIND), None)
     except OSError:

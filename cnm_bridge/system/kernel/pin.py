@@ -84,8 +84,8 @@ class Finish:
 class Pin:
     """The pin of one sandbox, and the link that plugins make in it.
 
-    Every call is idempotent and may be repeated after an interruption at any point. Calls for one pin must not run
-    concurrently.
+    Every call is idempotent and may be repeated after an interruption at any point. It raises `KernelError` if the
+    kernel refuses. Calls for one pin must not run concurrently.
 
     Attributes:
         host: The host namespace.
@@ -100,12 +100,9 @@ class Pin:
     altname: str
 
     def prepare(self) -> None:
-        """Ensure that there is a file for the pin; missing parent directories are created with access for root only.
-
-        Raises:
-            KernelError: The file cannot be created.
-        """
-        make_mount_point(self.path)  # as quick as the file of a running plugin, which is also made without a thread
+        """Ensure that there is a file for the pin; missing parent directories are created with access for root only."""
+        with attempt("make", str(self.path)):
+            make_mount_point(self.path)  # as quick as the file of a running plugin, which is also made without a thread
 
     @in_thread
     def make(self, sandbox: Path) -> bool:
@@ -117,9 +114,6 @@ class Pin:
         Returns:
             Whether such a link can be made: not if the sandbox does not exist, is the host namespace, or has a link of
             that name.
-
-        Raises:
-            KernelError: The sandbox cannot be mounted or prepared.
         """
         try:
             with attempt("pin", str(sandbox)), open_namespace(sandbox) as fd:
@@ -147,7 +141,6 @@ class Pin:
 
         Raises:
             LinkMissing: The sandbox has no link `ifname`.
-            KernelError: The kernel refused a step.
         """
         with attempt("finish", str(self)), self.host.inside(self.path) as netlink:
             defaults = LinkDefaults(self.path)
@@ -192,9 +185,6 @@ class Pin:
             mac: Its MAC, None if it is not known.
             plugins_have_run: Whether plugins that make the link may have run.
             device: Its name on the host, if it is a device of the host.
-
-        Raises:
-            KernelError: The sandbox cannot be read.
         """
         try:
             with attempt("look into", str(self.path)), self.host.inside(self.path) as netlink:

@@ -52,7 +52,8 @@ class LinkLocation(StrEnum):
 class StagedLink:
     """A link that plugins make in a staging namespace.
 
-    Every call is idempotent and may be repeated after an interruption at any point. Calls for one link must not run
+    Every call is idempotent and may be repeated after an interruption at any point. It raises `KernelError` if the
+    kernel refuses a step, or `NamespaceMissing` if nothing is mounted at `path`. Calls for one link must not run
     concurrently.
 
     Attributes:
@@ -79,11 +80,9 @@ class StagedLink:
             What the plugins left, read before the move removes the link's addresses and routes.
 
         Raises:
-            NamespaceMissing: Nothing is mounted at `path`.
             LinkMissing: The namespace has no link `ifname`.
             NameTaken: The host namespace has a link with one of the names.
             NotCarriable: The namespace has something that a snapshot cannot hold, such as a second link.
-            KernelError: The kernel refused a step.
         """
         baseline = baseline or Baseline(observation=Observation(), ifname=self.ifname, values={})
         operation, subject = "move out", str(self)
@@ -125,9 +124,6 @@ class StagedLink:
 
         Returns:
             Where the link was found.
-
-        Raises:
-            KernelError: A step failed. What has been done stays; a later call resumes.
         """
         with attempt("bring back", str(self)), self._in_host_netns(), self.host.netlink() as host_netns:
             ensure_namespace(self.path, host=self.host.id)
@@ -146,12 +142,7 @@ class StagedLink:
 
     @in_thread
     def look(self) -> Snapshot:
-        """Return a snapshot of the link in its staging namespace, with its state and addresses only.
-
-        Raises:
-            NamespaceMissing: Nothing is mounted at `path`.
-            KernelError: The namespace has no such link, or the kernel refused.
-        """
+        """Return a snapshot of the link in its staging namespace, with its state and addresses only."""
         with attempt("look at", str(self)), self._in_staging() as (staging, _):
             link = get_link(staging, self.ifname)
             return Snapshot(link=link.state, addresses=find_addresses(staging, link), routes=())

@@ -69,9 +69,8 @@ def find_routes_elsewhere(netlink: Netlink, link: Link) -> tuple[str, ...]:
     """Describe the routes that plugins made and that do not lead through a link, e.g. `unreachable 10.9.0.0/16`."""
     return tuple(
         f"{_TYPES.get(message.field('type'), 'route')} {_destination(message)}"
-        for message in netlink.dump(RTM_GETROUTE, {"family": AF_UNSPEC})
-        if message.field("family") in _DEFAULTS
-        and message.field("proto") not in {BY_KERNEL, *_HEARD}
+        for message in _ip_routes(netlink)
+        if message.field("proto") not in {BY_KERNEL, *_HEARD}
         and message.number("RTA_OIF") != link.index
         and "RTA_MULTIPATH" not in message
     )
@@ -80,8 +79,8 @@ def find_routes_elsewhere(netlink: Netlink, link: Link) -> tuple[str, ...]:
 def find_places(netlink: Netlink, link: Link) -> Places:
     """Return the table, destination and metric of each route that does not lead through a link."""
     places: dict[int, set[tuple[IpNetwork, int]]] = {}
-    for message in netlink.dump(RTM_GETROUTE, {"family": AF_UNSPEC}):
-        if message.field("family") in _DEFAULTS and message.number("RTA_OIF") != link.index:
+    for message in _ip_routes(netlink):
+        if message.number("RTA_OIF") != link.index:
             place = _destination(message), message.number("RTA_PRIORITY") or 0
             places.setdefault(_table(message), set()).add(place)
     return {table: frozenset(taken) for table, taken in places.items()}
@@ -91,18 +90,24 @@ def find_destinations(netlink: Netlink) -> tuple[tuple[IpNetwork, int | None], .
     """Return the destination of each route in the main table, and the index of its link."""
     return tuple(
         (_destination(message), message.number("RTA_OIF"))
-        for message in netlink.dump(RTM_GETROUTE, {"family": AF_UNSPEC})
-        if message.field("family") in _DEFAULTS and _table(message) == MAIN_TABLE
+        for message in _ip_routes(netlink)
+        if _table(message) == MAIN_TABLE
     )
 
 
 def _routes_through(netlink: Netlink, link: Link) -> Iterator[Message]:
-    # The kernel filters by link. A dump of all families also works without IPv6.
-    for message in netlink.dump(RTM_GETROUTE, {"family": AF_UNSPEC}, (("RTA_OIF", link.index),)):
+    for message in _ip_routes(netlink, ("RTA_OIF", link.index)):  # the kernel filters
         protocol = message.field("proto")
         of_address = protocol == BY_KERNEL and message.field("table") == _LOCAL_TABLE
         heard = protocol in _HEARD or (protocol == BY_KERNEL and _has_lifetime(message))
-        if message.field("family") in _DEFAULTS and not of_address and not heard:
+        if not of_address and not heard:
+            yield message
+
+
+def _ip_routes(netlink: Netlink, *filters: tuple[str, int]) -> Iterator[Message]:
+    # a dump of all families also works without IPv6
+    for message in netlink.dump(RTM_GETROUTE, {"family": AF_UNSPEC}, filters):
+        if message.field("family") in _DEFAULTS:
             yield message
 
 

@@ -131,16 +131,11 @@ class Message(Attributes):
         return self._fields[name]
 
 
-def render_message(kind: type, fields: Mapping[str, int], wanted: Wanted) -> bytes:
-    """Return the bytes of a message without the netlink header.
-
-    Args:
-        kind: pyroute2's class of the message.
-        fields: Fields of the fixed part; those not given are 0.
-        wanted: Its attributes.
-    """
-    layout, names = _layout(kind)
-    return layout.pack(*(fields.get(name, 0) for name in names)) + _render(kind, wanted)
+def render_body(kind: int, fields: Mapping[str, int], attributes: Wanted) -> bytes:
+    """Return the bytes of a request without the netlink header; the arguments are those of `Netlink.request`."""
+    message = MarshalRtnl.msg_map[kind]
+    layout, names = _layout(message)
+    return layout.pack(*(fields.get(name, 0) for name in names)) + _render(message, attributes)
 
 
 def split_attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
@@ -189,11 +184,6 @@ def _table(kind: Any) -> dict[str, tuple[int, str]]:  # noqa: ANN401
         *number, name, type_name = entry  # without a number, the position is the number
         table[name] = (number[0] if number else position, type_name)
     return table
-
-
-def parse_message(kind: int, data: bytes) -> Message:
-    """Return a message of a type such as `RTM_NEWLINK`, given its bytes without the netlink header."""
-    return Message(MarshalRtnl.msg_map[kind], data)
 
 
 class Netlink:
@@ -296,17 +286,12 @@ class Netlink:
                 if kind in {NLMSG_ERROR, NLMSG_DONE}:
                     _raise_error(data, offset, kind)
                     return
-                yield parse_message(kind, data[offset + _HEADER.size : offset + length]), flags
+                yield Message(MarshalRtnl.msg_map[kind], data[offset + _HEADER.size : offset + length]), flags
                 offset += (length + 3) & ~3
 
 
 def _header(kind: int, body: bytes, flags: int, sequence: int) -> bytes:
     return _HEADER.pack(_HEADER.size + len(body), kind, flags | NLM_F_REQUEST, sequence, 0)
-
-
-def render_body(kind: int, fields: Mapping[str, int], attributes: Wanted) -> bytes:
-    """Return the bytes of a request without the netlink header."""
-    return render_message(MarshalRtnl.msg_map[kind], fields, attributes)
 
 
 def _raise_error(data: bytes, offset: int, kind: int) -> None:
