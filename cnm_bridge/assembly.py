@@ -112,38 +112,8 @@ def assemble(
     engine, engine_in_calls, journal = resources.engine, resources.engine_in_calls, resources.journal
     run_dir, boot_id, calls = settings.run_dir, resources.boot_id, CallsUnderWay()
 
-    # networks and their lists
-    network_locks: KeyedLocks[NetworkId] = KeyedLocks()
-    directories = ConfigurationDirectories(settings.cni_conf_dirs)
-    name_resolver = NetworkNameResolver(store, engine, network_locks, settings.binding_timeout_s)
-    engine_import = EngineImport(store, engine_in_calls, network_locks)
-    lists = NetworkLists(
-        store=store,
-        directories=directories,
-        runtime=runtime,
-        name_resolver=name_resolver,
-        engine_import=engine_import,
-        locks=network_locks,
-        allow_inline=settings.allow_inline,
-    )
-    planner = EndpointPlanner(
-        store=store,
-        lists=lists,
-        version=version,
-        attach=settings.attach,
-        arg_names=settings.cni_arg_names,
-        run_dir=run_dir,
-        boot_id=boot_id,
-    )
-    networks = NetworkService(
-        store=store,
-        lists=lists,
-        planner=planner,
-        kernel=kernel,
-        engine=engine_in_calls,
-        is_global=settings.scope is Scope.GLOBAL,
-        locks=network_locks,
-    )
+    networks = make_networks(resources)
+    planner, directories = networks.planner, networks.lists.directories
     ways_out = WaysOut(store, engine, planner, version, Privileges(store, engine, kernel, version))
 
     # how links get into sandboxes and out
@@ -196,43 +166,7 @@ def assemble(
         limit_s=settings.recovery_timeout_s,
         boot_limit_s=settings.boot_recovery_timeout_s,
     )
-    trusted = TrustedEngine(
-        store=store, engine=engine, engine_import=engine_import, version=version, driver=settings.driver_name
-    )
-    reconciler = Reconciler(
-        engine=trusted,
-        repair=Repair(
-            store=store,
-            engine=trusted,
-            liveness=liveness,
-            lists=lists,
-            search=LeftoverSearch(store, kernel, run_dir),
-            networks=networks,
-            teardowns=teardowns,
-            rebuild_endpoint=RebuildEndpoint(
-                store=store,
-                planner=planner,
-                engine=engine,
-                locks=locks,
-                kernel=kernel,
-                run_dir=run_dir,
-                boot_id=boot_id,
-            ),
-            remove_leftovers=RemoveLeftovers(
-                store=store,
-                lists=lists,
-                kernel=kernel,
-                teardowns=teardowns,
-                locks=locks,
-                run_dir=run_dir,
-                boot_id=boot_id,
-            ),
-            grace_s=settings.reconcile_grace_s,
-        ),
-        unclaimed_addresses=unclaimed,
-        ways_out=ways_out,
-        interval_s=settings.reconcile_interval_s,
-    )
+    reconciler = make_reconciler(resources, networks, teardowns, unclaimed, ways_out)
     lease_keeper = LeaseKeeper(store, leases, locks)
 
     # endpoints
@@ -278,33 +212,7 @@ def assemble(
         state_dir=settings.state_dir,
         log_output=log_output,
     )
-    addresses = IpamDocuments(store=store, releases=releases, unclaimed=unclaimed, kernel=kernel)
-    requests = admin_requests(
-        store=store,
-        status=Status(
-            store=store,
-            teardowns=teardowns,
-            reconcile=reconciler,
-            unpublished=unpublished,
-            dhcp=lease_keeper,
-            directories=directories,
-            ipam=addresses,
-            running_dir=resources.running_dir,
-        ),
-        endpoints=EndpointDocuments(
-            store=store,
-            kernel=kernel,
-            unpublished=unpublished,
-            ways_out=ways_out,
-            teardowns=teardowns,
-            journal=journal,
-            directories=directories,
-        ),
-        checks=EndpointChecks(store, runtime, kernel),
-        actions=Actions(teardowns=teardowns, reconciler=reconciler, ipam=addresses),
-        ipam=addresses,
-        journal=journal,
-    )
+    requests = make_requests(resources, networks, reconciler, lease_keeper, joined)
     return Daemon(
         resources=resources,
         networks=networks,
@@ -317,9 +225,135 @@ def assemble(
         joined=joined,
         calls=calls,
         methods=tuple(replace(method, readable=readable) for method in methods),
-        requests=(*requests, metrics.request, settings_request(settings)),
+        requests=(*requests, metrics.request),
         metrics=metrics,
     )
+
+
+def make_networks(resources: Resources) -> NetworkService:
+    """Return the networks, with their lists and the plans of their endpoints."""
+    settings, store, locks = resources.settings, resources.store, KeyedLocks[NetworkId]()
+    lists = NetworkLists(
+        store=store,
+        directories=ConfigurationDirectories(settings.cni_conf_dirs),
+        runtime=resources.runtime,
+        name_resolver=NetworkNameResolver(store, resources.engine, locks, settings.binding_timeout_s),
+        engine_import=EngineImport(store, resources.engine_in_calls, locks),
+        locks=locks,
+        allow_inline=settings.allow_inline,
+    )
+    planner = EndpointPlanner(
+        store=store,
+        lists=lists,
+        version=resources.version,
+        attach=settings.attach,
+        arg_names=settings.cni_arg_names,
+        run_dir=settings.run_dir,
+        boot_id=resources.boot_id,
+    )
+    return NetworkService(
+        store=store,
+        lists=lists,
+        planner=planner,
+        kernel=resources.kernel,
+        engine=resources.engine_in_calls,
+        is_global=settings.scope is Scope.GLOBAL,
+        locks=locks,
+    )
+
+
+def make_reconciler(
+    resources: Resources,
+    networks: NetworkService,
+    teardowns: TeardownQueue,
+    unclaimed: UnclaimedAddresses,
+    ways_out: WaysOut,
+) -> Reconciler:
+    """Return what compares records, engine and kernel, and repairs."""
+    settings, store, kernel, locks = resources.settings, resources.store, resources.kernel, resources.locks
+    run_dir, boot_id, lists = settings.run_dir, resources.boot_id, networks.lists
+    trusted = TrustedEngine(
+        store=store,
+        engine=resources.engine,
+        engine_import=lists.engine_import,
+        version=resources.version,
+        driver=settings.driver_name,
+    )
+    return Reconciler(
+        engine=trusted,
+        repair=Repair(
+            store=store,
+            engine=trusted,
+            liveness=teardowns.teardown.liveness,
+            lists=lists,
+            search=LeftoverSearch(store, kernel, run_dir),
+            networks=networks,
+            teardowns=teardowns,
+            rebuild_endpoint=RebuildEndpoint(
+                store=store,
+                planner=networks.planner,
+                engine=resources.engine,
+                locks=locks,
+                kernel=kernel,
+                run_dir=run_dir,
+                boot_id=boot_id,
+            ),
+            remove_leftovers=RemoveLeftovers(
+                store=store,
+                lists=lists,
+                kernel=kernel,
+                teardowns=teardowns,
+                locks=locks,
+                run_dir=run_dir,
+                boot_id=boot_id,
+            ),
+            grace_s=settings.reconcile_grace_s,
+        ),
+        unclaimed_addresses=unclaimed,
+        ways_out=ways_out,
+        interval_s=settings.reconcile_interval_s,
+    )
+
+
+def make_requests(
+    resources: Resources,
+    networks: NetworkService,
+    reconciler: Reconciler,
+    lease_keeper: LeaseKeeper,
+    joined: JoinedEndpoints,
+) -> tuple[Request, ...]:
+    """Return what the operator can ask at the admin socket, without the metrics."""
+    store, kernel, journal = resources.store, resources.kernel, resources.journal
+    teardowns, directories = joined.teardowns, networks.lists.directories
+    unclaimed = reconciler.unclaimed_addresses
+    addresses = IpamDocuments(store=store, releases=unclaimed.releases, unclaimed=unclaimed, kernel=kernel)
+    requests = admin_requests(
+        store=store,
+        status=Status(
+            store=store,
+            teardowns=teardowns,
+            reconcile=reconciler,
+            unpublished=joined.unpublished,
+            dhcp=lease_keeper,
+            directories=directories,
+            ipam=addresses,
+            running_dir=resources.running_dir,
+        ),
+        endpoints=EndpointDocuments(
+            store=store,
+            kernel=kernel,
+            unpublished=joined.unpublished,
+            ways_out=reconciler.ways_out,
+            teardowns=teardowns,
+            journal=journal,
+            directories=directories,
+        ),
+        checks=EndpointChecks(store, resources.runtime, kernel),
+        actions=Actions(teardowns=teardowns, reconciler=reconciler, ipam=addresses),
+        ipam=addresses,
+        journal=journal,
+    )
+    return (*requests, settings_request(resources.settings))
 
 
 def make_attachers(resources: Resources, owners: SandboxOwners, sandbox_sync: SandboxSync, leases: Leases) -> Attachers:
