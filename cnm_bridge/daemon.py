@@ -5,7 +5,6 @@
 import asyncio
 import os
 import signal
-import socket
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing
 from functools import partial
@@ -29,7 +28,7 @@ from cnm_bridge.system.process import (
     resume_garbage_collection,
     shorten_thread_turns,
 )
-from cnm_bridge.system.sockets import is_peer_hidden
+from cnm_bridge.system.sockets import Sockets, is_peer_hidden
 from cnm_bridge.system.systemd import notifying, take_watchdog_s
 
 log = structlog.get_logger()
@@ -43,14 +42,7 @@ _PAUSE_S: Final = 1.0
 """Shorter than systemd waits for a sign of life: feeding its watchdog is such work, too."""
 
 
-def run(
-    settings: Settings,
-    plugin: socket.socket,
-    output: LogWriter,
-    *,
-    admin: socket.socket | None = None,
-    scrapes: socket.socket | None = None,
-) -> None:
+def run(settings: Settings, sockets: Sockets, output: LogWriter) -> None:
     """Run the daemon until a signal stops it; see `serve`.
 
     Raises:
@@ -59,23 +51,15 @@ def run(
     keep_memory_small()
     shorten_thread_turns()
     try:
-        asyncio.run(serve(settings, plugin, output, admin=admin, scrapes=scrapes))
+        asyncio.run(serve(settings, sockets, output))
     except (InvalidParameter, StateError) as exc:
         raise Refused(str(exc)) from exc
 
 
-async def serve(
-    settings: Settings,
-    plugin: socket.socket,
-    output: LogWriter,
-    *,
-    admin: socket.socket | None = None,
-    scrapes: socket.socket | None = None,
-) -> None:
+async def serve(settings: Settings, sockets: Sockets, output: LogWriter) -> None:
     """Answer Docker on the plugin socket until SIGTERM or SIGINT, then complete running calls and teardowns.
 
-    The admin socket and the one for scrapes of metrics, if there are any, are answered during the clean-up at the start
-    and at the end, too.
+    The operator and scrapes of metrics are answered during the clean-up at the start and at the end, too.
 
     Before the first call is answered, the daemon undoes what the previous run left unfinished, for a limited time,
     because a plugin that hangs must not block all other networks (`UnfinishedTeardowns.wait`).
@@ -87,8 +71,7 @@ async def serve(
     watchdog_s, descriptors = take_watchdog_s(), raise_descriptor_limit()
     with notifying() as notify, closing(await asyncio.to_thread(Store.open, settings.state_dir)) as store:
         resume_garbage_collection()
-        _log_state(store)
-        _log_missing_rights()
+        _log_obstacles(store)
         daemon = assemble(settings, store, plugin_descriptors=descriptors, log_output=output)
         _distrust_if_hidden(daemon)
         await daemon.joined.port_publisher.load()
@@ -96,8 +79,8 @@ async def serve(
         daemon.releases.add_unfinished()
         resume_garbage_collection()  # again: after a reboot there may be thousands of teardowns
         async with (
-            answering_admin(admin, daemon.requests),
-            answering_scrapes(scrapes, daemon.metrics.give),
+            answering_admin(sockets.admin, daemon.requests),
+            answering_scrapes(sockets.scrapes, daemon.metrics.give),
             asyncio.TaskGroup() as tasks,
         ):
             works: tuple[tuple[str, _Work], ...] = (
@@ -111,8 +94,8 @@ async def serve(
                 recovered = tasks.create_task(supervised("recovery", daemon.unfinished.wait, again=False))
                 await _wait_for_either(recovered, tasks.create_task(stop.wait()))
             if not stop.is_set():
-                async with daemon.answering(plugin):
-                    log.info("daemon.ready", version=__version__, socket=plugin.getsockname())
+                async with daemon.answering(sockets.plugin):
+                    log.info("daemon.ready", version=__version__, socket=sockets.plugin.getsockname())
                     notify("READY=1")
                     await stop.wait()
                     notify("STOPPING=1")
@@ -123,17 +106,14 @@ async def serve(
     log.info("daemon.stopped")
 
 
-def _log_missing_rights() -> None:
+def _log_obstacles(store: Store) -> None:
+    """Log damaged records and missing rights."""
+    for finding in store.findings:
+        log.error("state.damaged", what=finding.what, lost=finding.lost, copy=str(finding.copy))
     if os.geteuid() != 0:
         log.warning(
             "daemon.not_root", consequence="no container can be attached: only root can make network namespaces"
         )
-
-
-def _log_state(store: Store) -> None:
-    """Log damaged records."""
-    for finding in store.findings:
-        log.error("state.damaged", what=finding.what, lost=finding.lost, copy=str(finding.copy))
 
 
 def _background(daemon: Daemon) -> Iterator[tuple[str, _Work]]:

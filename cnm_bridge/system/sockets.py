@@ -70,15 +70,16 @@ def is_peer_hidden(address: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sockets:
-    """The two listening sockets of the daemon."""
+    """The listening sockets of the daemon; `scrapes` is that for metrics, None if there is no address for it."""
 
     plugin: socket.socket
     admin: socket.socket
+    scrapes: socket.socket | None
 
 
 @contextmanager
 def open_sockets(settings: Settings) -> Iterator[Sockets]:
-    """Yield the sockets that systemd passed, and listen at the paths of the others; errors as in `listening`.
+    """Yield the sockets that systemd passed, and listen at the paths of the others; raises as the functions below.
 
     systemd names the admin socket `admin`. Any other name is that of the plugin socket: a unit need not give it one.
     """
@@ -90,7 +91,7 @@ def open_sockets(settings: Settings) -> Iterator[Sockets]:
         admin = admin or stack.enter_context(
             listening(settings.admin_path, option="--admin-socket", directory_mode=_ADMIN_DIRECTORY_MODE)
         )
-        yield Sockets(plugin=plugin, admin=admin)
+        yield Sockets(plugin=plugin, admin=admin, scrapes=stack.enter_context(metrics_listener(settings)))
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from cnm_bridge.core.settings import Settings
 from cnm_bridge.server.admin.http import answering_admin
 from cnm_bridge.server.admin.metrics import answering_scrapes
 from cnm_bridge.system.journal import Journal
-from cnm_bridge.system.sockets import listening, metrics_listener
+from cnm_bridge.system.sockets import open_sockets
 
 __all__ = ["Served", "serving"]
 
@@ -86,6 +86,8 @@ async def serving(directory: Path, changes: Settings | None = None) -> AsyncIter
     """
     settings = replace(
         changes or Settings(),
+        socket=directory / "s",
+        admin_socket=directory / "a",
         state_dir=directory / "state",
         run_dir=directory / "run",
         cni_conf_dirs=(directory / "net.d",),
@@ -96,20 +98,16 @@ async def serving(directory: Path, changes: Settings | None = None) -> AsyncIter
     store = Store.open(settings.state_dir)
     try:
         daemon = assemble(settings, store)
-        with (
-            listening(directory / "s") as sock,
-            listening(directory / "a") as admin,
-            metrics_listener(settings) as scrapes,
-        ):
+        with open_sockets(settings) as sockets:
             async with (
-                answering_admin(admin, daemon.requests),
-                answering_scrapes(scrapes, daemon.metrics.give),
-                daemon.answering(sock),
+                answering_admin(sockets.admin, daemon.requests),
+                answering_scrapes(sockets.scrapes, daemon.metrics.give),
+                daemon.answering(sockets.plugin),
             ):
                 yield Served(
-                    socket=directory / "s",
-                    admin=directory / "a",
-                    port=scrapes.getsockname()[1] if scrapes else 0,
+                    socket=settings.socket,
+                    admin=settings.admin_path,
+                    port=sockets.scrapes.getsockname()[1] if sockets.scrapes else 0,
                     store=store,
                     journal=daemon.resources.journal,
                 )

@@ -35,7 +35,7 @@ from cnm_bridge.system.kernel import Kernel
 from cnm_bridge.system.known_version import KnownVersion
 from cnm_bridge.system.log import log_output
 from cnm_bridge.system.scheduling import KeyedLocks
-from cnm_bridge.system.sockets import listening
+from cnm_bridge.system.sockets import open_sockets
 from tests.kernel.daemon_process import RunningDaemon, running_daemon
 from tests.kernel.engine import FakeEngine, closing
 from tests.kernel.namespace import Namespace
@@ -71,10 +71,10 @@ async def test_a_bug_in_background_work(tmp_path: Path, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(*BACKGROUND[work], fail_once)
     monkeypatch.setattr(daemon_module, "raise_descriptor_limit", lambda: 1024)
-    settings = settings_in(tmp_path)
-    with listening(tmp_path / "s") as sock, structlog.testing.capture_logs() as logged, log_output() as output:
+    settings = settings_in(tmp_path, socket=tmp_path / "s")
+    with open_sockets(settings) as sockets, structlog.testing.capture_logs() as logged, log_output() as output:
         async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
-            tasks.create_task(daemon_module.serve(settings, sock, output))
+            tasks.create_task(daemon_module.serve(settings, sockets, output))
             await again.wait()
             os.kill(os.getpid(), signal.SIGTERM)
     assert [line["work"] for line in logged if line["event"] == "background.bug"] == [work]
@@ -93,13 +93,13 @@ async def test_a_bug_in_the_wait_for_unfinished_teardowns(tmp_path: Path, monkey
     monkeypatch.setattr(UnfinishedTeardowns, "add", add)
     monkeypatch.setattr(UnfinishedTeardowns, "wait", fail)
     monkeypatch.setattr(daemon_module, "raise_descriptor_limit", lambda: 1024)
-    settings = settings_in(tmp_path)
-    with watchdog(tmp_path) as (notified, variables), listening(tmp_path / "s") as sock:
+    settings = settings_in(tmp_path, socket=tmp_path / "s")
+    with watchdog(tmp_path) as (notified, variables), open_sockets(settings) as sockets:
         for name, value in variables.items():
             monkeypatch.setenv(name, value)
         with structlog.testing.capture_logs() as logged, log_output() as output:
             async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
-                tasks.create_task(daemon_module.serve(settings, sock, output))
+                tasks.create_task(daemon_module.serve(settings, sockets, output))
                 while await asyncio.to_thread(notified.recv, 100) != b"READY=1":
                     pass
                 os.kill(os.getpid(), signal.SIGTERM)

@@ -87,11 +87,8 @@ class Request:
 
 
 @asynccontextmanager
-async def answering_admin(sock: socket.socket | None, requests: Iterable[Request]) -> AsyncIterator[None]:
-    """Answer requests on a listening socket during the block; do nothing without one."""
-    if sock is None:
-        yield
-        return
+async def answering_admin(sock: socket.socket, requests: Iterable[Request]) -> AsyncIterator[None]:
+    """Answer requests on a listening socket during the block."""
     async with running(admin_app(requests), cancels=True) as server, accepting(sock, server):
         yield
 

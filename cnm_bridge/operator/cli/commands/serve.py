@@ -15,7 +15,7 @@ from cnm_bridge.operator.cli.command import Command, describe_failure
 from cnm_bridge.operator.cli.echo import echo
 from cnm_bridge.operator.cli.options import SETTINGS, with_settings
 from cnm_bridge.system.process import locked_run_directory
-from cnm_bridge.system.sockets import metrics_listener, open_sockets
+from cnm_bridge.system.sockets import open_sockets
 
 
 class _UnusableSettings(click.UsageError):
@@ -51,11 +51,7 @@ def serve(settings: Settings) -> None:
     With invalid settings the exit status is 78, and a restart is useless.
     """
     try:
-        with (
-            open_sockets(settings) as sockets,
-            metrics_listener(settings) as scrapes,
-            locked_run_directory(settings.run_dir),
-        ):
+        with open_sockets(settings) as sockets, locked_run_directory(settings.run_dir):
             gc.disable()  # until `resume_garbage_collection`: everything that is imported and read before is permanent
             # Imported after the socket is open, so that Docker's calls wait meanwhile: this is most of the start-up.
             from cnm_bridge.daemon import run  # noqa: PLC0415
@@ -63,7 +59,7 @@ def serve(settings: Settings) -> None:
 
             with log_output() as output:
                 configure_logging(settings.log_level, settings.log_format, output)
-                run(settings, sockets.plugin, output, admin=sockets.admin, scrapes=scrapes)
+                run(settings, sockets, output)
     except (BridgeError, OSError) as exc:
         echo(f"cni-bridge: {describe_failure(exc)}", err=True)
         sys.exit(1)
