@@ -33,11 +33,7 @@ def start_command() -> str:
 
 
 class DaemonError(BridgeError):
-    """The daemon does not answer, does not understand the request, or refuses it.
-
-    Attributes:
-        exit_status: The exit status of the command.
-    """
+    """The daemon does not answer, does not understand the request, or refuses it."""
 
     def __init__(self, text: str, exit_status: ExitStatus) -> None:
         super().__init__(text)
@@ -45,12 +41,7 @@ class DaemonError(BridgeError):
 
 
 class AdminClient:
-    """Asks the daemon at an admin socket.
-
-    Args:
-        path: The socket.
-        limit_s: Time limit for each part of an answer.
-    """
+    """Asks the daemon at an admin socket."""
 
     def __init__(self, path: Path, limit_s: float = _LIMIT_S) -> None:
         self._path = path

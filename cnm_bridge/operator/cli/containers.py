@@ -43,9 +43,7 @@ class ContainerNetwork:
     """A network of a container, as Docker shows it.
 
     Attributes:
-        key: The name by which the container was connected.
         id: The network's ID; "" before the container is started first.
-        endpoint_id: The endpoint's ID, "" if there is none.
         addresses: The addresses, without prefix length.
     """
 
@@ -60,11 +58,7 @@ class Container:
     """A container as Docker lists it; `core.engine_facts` has more, and takes longer to import.
 
     Attributes:
-        id: Its ID.
-        name: Its name.
-        image: The image, as it was given to `docker run`.
         state: E.g. `created`, `exited`, `running`.
-        networks: Its networks.
     """
 
     id: str
@@ -108,7 +102,6 @@ class Inventory:
         containers: The container of each endpoint that has one, as far as the engine answers.
         all_containers: All of the engine, also those that do not run and those on other networks.
         network_names: The name of each network, as far as the engine answers.
-        notes: What the reader should know.
     """
 
     document: JsonObject

@@ -37,9 +37,6 @@ class DockerCommand:
 
     A command that has begun runs to its end, also after Ctrl-C: an interrupted `docker create` could make its container
     after everything was removed.
-
-    Attributes:
-        host: The address of the engine.
     """
 
     host: str
@@ -113,8 +110,6 @@ class Pair:
     """Two containers with a web server each, on one network.
 
     Args:
-        network: The name of the network.
-        publishes: Whether the second container publishes its port.
         is_torn_down: Returns whether the daemon knows none of these endpoints; True if it cannot be asked.
         name_server: The value of `--dns` that the containers get; None for Docker's own.
     """

@@ -29,8 +29,6 @@ class FirewallFacts:
     Attributes:
         iptables: What `iptables --version` prints, None if it is not installed.
         rules: The lines of `iptables-save -t filter`; None if they could not be read.
-        rules_ipv6: The same of `ip6tables-save`.
-        has_nft: Whether the command `nft` is installed.
         dropping_chains: Native nftables chains at the forward hook that drop all new connections, e.g.
             `inet filter forward`.
     """
@@ -47,7 +45,6 @@ class DockerNetwork:
     """A Docker network of our driver.
 
     Attributes:
-        name: Its name.
         configuration: The name of its network configuration list; None if the list is in the network's own options.
         pools: The pools of Docker's IPAM, as `EngineNetwork` has them; none if addresses are left to the plugins.
         containers: The names of its containers on this host that run.
@@ -64,11 +61,7 @@ class EngineFacts:
     """The Docker engine.
 
     Attributes:
-        address: The address of its API.
         version: E.g. `28.5.2+dfsg3`, None if it did not answer.
-        silence: Why it did not answer.
-        is_rootless: Whether it runs in a user namespace.
-        networks: Its networks of our driver.
         namesake: The managed plugin that has the name of our driver, "" if there is none.
         unused_plugin: Our driver's managed plugin, if Docker has enabled it and does not find its driver; "" otherwise.
     """
@@ -88,8 +81,6 @@ class JoinedEndpoint:
 
     Attributes:
         container: The container's name; a short ID if the engine does not answer.
-        configuration: The name of its list.
-        ways_out: The open networks of a container on a guarded one.
     """
 
     container: str
@@ -103,7 +94,6 @@ class GuardFacts:
 
     Attributes:
         status: What `cni-egress status` says; None if it does not answer.
-        silence: Why it does not answer.
     """
 
     status: JsonObject | None = field(default=None, hash=False)
@@ -122,7 +112,6 @@ class ConfiguredNetwork:
         reserved: The addresses that host-local has assigned.
         dead: The files of its reservations whose container has gone; empty if no daemon answers.
         dhcp: Why the CNI DHCP daemon that it needs does not answer; "" if it does.
-        is_section: Whether it is a section.
     """
 
     network: NetworkConfigurationList
@@ -145,10 +134,6 @@ class PathFacts:
     """A file or directory that root trusts.
 
     Attributes:
-        path: Where it is.
-        owner: The user ID of its owner.
-        mode: Its permissions.
-        is_private: Whether only its owner may read it.
         leads_to: What root trusts, if this is only a directory on the way there; None for what root trusts itself.
     """
 
@@ -164,10 +149,8 @@ class InstallationFacts:
     """The installation of the daemon.
 
     Attributes:
-        is_root: Whether the doctor itself runs as root.
         units: The state of each unit as `systemctl is-enabled`, "" if there is no such unit; None without systemd.
         paths: Files and directories that the daemon trusts.
-        free_bytes: Free space by directory.
         daemon_pid: The process ID of the running daemon, None if none runs.
         mistakes: What is wrong in the daemon's configuration file, each with the file's name.
         broken_files: CNI configuration files, and IPAM sections, that cannot be used, with the reason.
@@ -189,19 +172,9 @@ class Facts:
     """All that is known about a host.
 
     Attributes:
-        kernel: The kernel's release, as `uname -r`.
         sysctls: Values by name, e.g. `net.ipv4.ip_forward`; without those that the kernel does not have.
-        firewall: The packet filter.
-        engine: The Docker engine.
-        networks: The networks that have a configuration.
-        sections: The IPAM sections with files of their own.
-        routes: The routes of the host.
-        links: The links of the host, by name.
         endpoints: The endpoints in running containers; empty if no daemon answers.
         guard: What guards the containers of guarded networks; None if there is no such network.
-        conf_dirs: The directories of configurations.
-        bin_dirs: The directories of plugins.
-        installation: The installation of the daemon.
     """
 
     kernel: str
@@ -235,10 +208,8 @@ class Finding:
     """One finding.
 
     Attributes:
-        severity: How much it matters.
         code: What kind of finding it is, the same in all versions, e.g. `forward-dropped`.
         subject: What it is about, e.g. `network blue`.
-        text: What is wrong, and what follows from it.
         fix: The command that fixes it, as it is typed into a root shell; "" if no command does.
         advice: What else helps, in words: what has to be changed by hand, or another way; "" if there is nothing else.
     """

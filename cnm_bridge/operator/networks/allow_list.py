@@ -31,9 +31,6 @@ class AllowList:
 
     Attributes:
         configuration: The name of the CNI configuration, by which `cni-egress` knows the network.
-        file: Its file.
-        content: What the file has.
-        entries: The entries.
     """
 
     configuration: str

@@ -32,12 +32,9 @@ class HostFacts:
     """What exists on a host.
 
     Attributes:
-        links: Its links, by name.
         routes: The routes of its main table.
-        docker_networks: The names of Docker's networks.
         is_network_of_list: Whether the Docker network of the wanted name is ours, and takes the list of that name.
         docker_subnets: The subnets of Docker's networks, each with the network's name.
-        lists: The network configuration lists.
         paths: Those of the new list's paths that exist.
     """
 

@@ -60,14 +60,11 @@ class PlannedNetwork:
     """A Docker network that can be made, and its list.
 
     Attributes:
-        name: Its name.
         driver: The name of this driver in Docker.
-        options: Its options.
         internal: Whether it has no gateway.
         version: The engine's version, which decides how Docker's own addresses are switched off.
         file: The file of its list.
         document: The list, None if the file exists.
-        notes: What the operator should know.
         name_server: The value of `--dns` that each of its containers needs; None if it needs none.
     """
 

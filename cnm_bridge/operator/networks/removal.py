@@ -183,12 +183,7 @@ async def _remove_isolation(network: NetworkConfigurationList, others: Sequence[
 
 
 def isolation_rules(saved: Iterable[str], names: Collection[str]) -> Iterator[tuple[str, ...]]:
-    """Yield the rules of some bridges in the chains of isolation, each as chain and arguments.
-
-    Args:
-        saved: The output of `iptables-save -t filter`.
-        names: The names of the bridges.
-    """
+    """Yield the rules of bridges in the chains of isolation, of what `iptables-save` prints, as chain and arguments."""
     for rule in parse_saved_rules(saved).rules:
         words = tuple(shlex.split(rule.text))[1:]
         if rule.chain in _ISOLATION and any(flag in {"-i", "-o"} and name in names for flag, name in pairwise(words)):

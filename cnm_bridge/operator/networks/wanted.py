@@ -47,11 +47,9 @@ class WantedNetwork:
     """A network: containers on a bridge of their own, or on the LAN of a parent link.
 
     Attributes:
-        name: The name of the list and of the Docker network.
         ranges: The addresses of containers, one range for each family, with their gateway; none with DHCP.
         parent: The name of the parent link, None for a bridge.
         is_masqueraded: Whether packets that leave the host have its address; only used for a bridge.
-        is_isolated: Whether containers reach each other only.
         mtu: The MTU of the containers' links, in bytes; None leaves it to the plugin.
         has_limits: Whether the bandwidth of containers is limited; only used for a bridge.
         may_overlap: Whether others may have addresses of its subnets.

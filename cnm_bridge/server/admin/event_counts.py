@@ -7,7 +7,7 @@ An event costs a microsecond, and the memory depends on the kinds of calls and p
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Final
@@ -25,7 +25,6 @@ class Durations:
 
     Attributes:
         counts: Number of durations in each class of `BOUNDS_S`; the last class has no bound.
-        sum_s: Their sum, in seconds.
     """
 
     counts: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS_S) + 1))
@@ -35,10 +34,6 @@ class Durations:
         """Count a duration."""
         self.counts[bisect_left(BOUNDS_S, duration_s)] += 1
         self.sum_s += duration_s
-
-    def copy(self) -> "Durations":
-        """Return a copy."""
-        return Durations(counts=[*self.counts], sum_s=self.sum_s)
 
     @property
     def cumulative(self) -> Sequence[int]:
@@ -61,35 +56,19 @@ class EventCounts:
         self.executions: Counter[tuple[str, ...]] = Counter()
         self.call_durations: dict[tuple[str, ...], Durations] = {}
         self.execution_durations: dict[tuple[str, ...], Durations] = {}
-        self._count: Mapping[str, Callable[[str, JsonObject], None]] = {
-            "rpc.answered": self._count_call,
-            "rpc.refused": self._count_call,
-            "plugin.executed": self._count_execution,
-        }
 
     def note(self, event: Event) -> None:
         """Count an event; events of other kinds are ignored."""
-        count = self._count.get(event.name)
-        if count is not None:
-            count(event.name, event.facts)
-
-    def snapshot(self) -> "EventCounts":
-        """Return a copy that another thread may read."""
-        found = EventCounts()
-        found.calls, found.executions = self.calls.copy(), self.executions.copy()
-        found.call_durations = {key: one.copy() for key, one in self.call_durations.items()}
-        found.execution_durations = {key: one.copy() for key, one in self.execution_durations.items()}
-        return found
-
-    def _count_call(self, event: str, facts: JsonObject) -> None:
-        call = get_str(facts, "rpc")
-        self.calls[call, event.partition(".")[2]] += 1
-        self.call_durations.setdefault((call,), Durations()).add(_seconds(facts))
-
-    def _count_execution(self, _: str, facts: JsonObject) -> None:
-        plugin, verb = get_str(facts, "plugin"), get_str(facts, "verb")
-        self.executions[plugin, verb, get_str(facts, "outcome")] += 1
-        self.execution_durations.setdefault((plugin, verb), Durations()).add(_seconds(facts))
+        facts = event.facts
+        match event.name:
+            case "rpc.answered" | "rpc.refused":
+                call = get_str(facts, "rpc")
+                self.calls[call, event.name.removeprefix("rpc.")] += 1
+                self.call_durations.setdefault((call,), Durations()).add(_seconds(facts))
+            case "plugin.executed":
+                plugin, verb = get_str(facts, "plugin"), get_str(facts, "verb")
+                self.executions[plugin, verb, get_str(facts, "outcome")] += 1
+                self.execution_durations.setdefault((plugin, verb), Durations()).add(_seconds(facts))
 
 
 def _seconds(facts: JsonObject) -> float:

@@ -74,10 +74,8 @@ class Request:
     """One request of the interface.
 
     Attributes:
-        verb: GET changes nothing.
         path: E.g. `/v1/endpoints/{name}`; a part in braces is a parameter.
         answer: Takes the parameters of path and query, and returns the answer.
-        content_type: The type of the answer.
     """
 
     path: str

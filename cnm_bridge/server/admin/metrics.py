@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import partial
 from ipaddress import ip_address
@@ -53,7 +54,6 @@ class Metrics:
     """Builds the answers to scrapes.
 
     Attributes:
-        state_dir: The directory of the records.
         log_output: What writes the log; None if that is not the daemon's own.
     """
 
@@ -92,7 +92,7 @@ class Metrics:
         since = min((one.since for one in pending if one.since is not None), default=None)
         read = partial(
             self._render,
-            counts=self._counts.snapshot(),
+            counts=deepcopy(self._counts),  # a thread reads it
             endpoints=self.store.endpoints(),
             configurations={network.id: network.configuration or network.name for network in self.store.networks()},
             pools=self.store.ipam.pools(),

@@ -39,11 +39,7 @@ from cnm_bridge.operator.networks.allow_list import AllowList, find_allow_list
 
 
 class GuardedNames:
-    """Docker's names of networks and containers.
-
-    Args:
-        inventory: The endpoints of the daemon, and their containers.
-    """
+    """Docker's names of networks and containers."""
 
     def __init__(self, inventory: Inventory) -> None:
         self.inventory = inventory

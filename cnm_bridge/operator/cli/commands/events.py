@@ -113,13 +113,7 @@ def batches_of(events: Iterable[JsonObject]) -> Iterator[Sequence[JsonObject]]:
 
 
 class Names:
-    """The names of containers and networks.
-
-    Args:
-        client: Asks the daemon.
-        docker_host: The address of the engine.
-        follows: Whether a container that has just started is waited for.
-    """
+    """The names of containers and networks."""
 
     def __init__(self, client: AdminClient, docker_host: str, *, follows: bool) -> None:
         self._follows = follows

@@ -8,13 +8,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Final
 
 import click
 
 from cni_bridge_spec import JsonError, JsonObject, get_objects, parse_json, render_json
 from cni_bridge_state import StateError, StateLocked
 from cni_bridge_state.store import Store
+from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
 from cnm_bridge.operator.cli.command import Command, CommandGroup, ExitStatus, describe_failure, exits
@@ -76,33 +77,35 @@ def export(*, settings: Settings, file: Path) -> ExitStatus:
 @with_settings("state_dir")
 @click.option("--replace", is_flag=True, help="Discard the current state without undoing anything.")
 @click.argument("file", type=FILE)
-def import_(*, settings: Settings, replace: bool, file: Path) -> None:
+@exits
+def import_(*, settings: Settings, replace: bool, file: Path) -> ExitStatus:
     """Import the state that `export` wrote to FILE (`-`: standard input), all or nothing."""
     try:
         content = sys.stdin.buffer.read() if file == _STDIO else file.read_bytes()
         document = parse_json(content)
     except (OSError, JsonError) as exc:
-        _fail(f"{file}: {describe_failure(exc)}")
+        raise Refused(f"{file}: {describe_failure(exc)}") from exc
     try:
         with _opened(settings.state_dir, partial(Store.open_imported, document=document, replace=replace)) as store:
             imported = store.export_document()
             echo(", ".join(count(len(get_objects(imported, kind)), noun) for kind, noun in _KINDS.items()), err=True)
     except StateLocked as exc:
-        _fail(f"{exc}; stop it first")
+        raise Refused(f"{exc}; stop it first") from exc
+    return ExitStatus.FINE
 
 
 def _read(directory: Path, socket: Path) -> JsonObject:
     """Return the whole state: from the directory, or from the daemon that has it open."""
     try:
         if not directory.is_dir():
-            _fail(f"there is no state in {directory}; --state-dir says where it is")
+            raise Refused(f"there is no state in {directory}; --state-dir says where it is")
         with _opened(directory, Store.open) as store:
             return store.export_document()
     except StateLocked as locked:
         try:
             return AdminClient(socket).get("state")
         except DaemonError as exc:
-            _fail(f"{locked}; {exc}")
+            raise Refused(f"{locked}; {exc}") from exc
 
 
 @contextmanager
@@ -119,9 +122,5 @@ def _opened(directory: Path, open_store: Callable[[Path], Store]) -> Iterator[St
     except StateLocked:
         raise
     except StateError as exc:
-        _fail(f"run as root (sudo): {exc}" if isinstance(exc.__cause__, PermissionError) and os.geteuid() else str(exc))
-
-
-def _fail(text: str) -> NoReturn:
-    echo(f"cni-bridge: {text}", err=True)
-    sys.exit(1)
+        as_root = "run as root (sudo): " if isinstance(exc.__cause__, PermissionError) and os.geteuid() else ""
+        raise Refused(f"{as_root}{exc}") from exc

@@ -58,17 +58,6 @@ def test_calls_and_executions_are_counted() -> None:
     assert counts.execution_durations["bridge", "ADD"].cumulative[-1] == 1
 
 
-def test_a_snapshot_does_not_change() -> None:
-    """A thread renders it while the event loop goes on counting."""
-    journal, counts = Journal(), EventCounts()
-    journal.add_listener(counts.note)
-    journal.add("rpc.answered", rpc="NetworkDriver.Join", durationMs=7)
-    snapshot = counts.snapshot()
-    journal.add("rpc.answered", rpc="NetworkDriver.Join", durationMs=7)
-    assert snapshot.calls.total() == snapshot.call_durations["NetworkDriver.Join",].cumulative[-1] == 1
-    assert counts.call_durations["NetworkDriver.Join",].cumulative[-1] == 2
-
-
 def test_a_bound_is_part_of_its_class() -> None:
     """Prometheus' bounds are upper and inclusive; what is above all of them counts in the sum only."""
     durations = Durations()
