@@ -46,13 +46,7 @@ _Outcome = NetworkConfigurationList | BadConfiguration
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShadowedConfiguration:
-    """A valid file that is not used because an earlier file describes the same network.
-
-    Attributes:
-        name: Name of the network.
-        file: The file that is not used.
-        by: The file that is used.
-    """
+    """A valid file that is not used, because an earlier file, `by`, describes the same network."""
 
     name: str
     file: Path

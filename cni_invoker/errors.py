@@ -140,11 +140,7 @@ class PluginStillRuns(CniError):
 
 
 class GcFailed(CniError):
-    """Plugins failed during garbage collection; all others have run.
-
-    Attributes:
-        errors: The errors, in order.
-    """
+    """Plugins failed during garbage collection, with these `errors`; all others have run."""
 
     def __init__(self, network: str, errors: Sequence[CniError]) -> None:
         super().__init__(f"garbage collection of network {network}: {'; '.join(map(str, errors))}")
@@ -227,11 +223,7 @@ def _may_have(file: "Path | None", name: str | None, directories: "Sequence[Path
 
 
 class PluginError(CniError):
-    """An error of one plugin.
-
-    Attributes:
-        plugin: The plugin's type, e.g. `bridge`.
-    """
+    """An error of one plugin; `plugin` is its type, e.g. `bridge`."""
 
     def __init__(self, text: str, *, plugin: str) -> None:
         super().__init__(text)
@@ -284,7 +276,6 @@ class PluginTimeout(PluginError):
     """A plugin did not end in time; it and every process in its session have been killed, unless it runs in process.
 
     Attributes:
-        verb: The operation.
         timeout_s: The limit, in seconds.
         started: False if it has not run: it was still waiting for a free slot, or for an earlier call in this process.
         stderr_tail: The last lines of its standard error.
@@ -319,7 +310,6 @@ class PluginFailed(PluginError):
     """A plugin ended with an error.
 
     Attributes:
-        verb: The operation.
         path: The executable; None for a plugin in process.
         network: Name of the network; empty for VERSION.
         container_id: The container's ID; empty if the operation is for none.

@@ -75,7 +75,6 @@ class Preflight:
     """The report about a network.
 
     Attributes:
-        network: Its name.
         source: The file of its list, None if it does not come from a file.
         cni_version: The negotiated version, None if there is none.
         plugins: One finding per plugin, in list order, each followed by its IPAM plugin.
@@ -126,10 +125,6 @@ async def run_preflight(runtime: Runtime, network: NetworkConfigurationList) -> 
     """Find every plugin that `network` needs and ask each for its versions.
 
     Problems are in the report; none is raised as an exception.
-
-    Args:
-        runtime: The runtime that would run the plugins.
-        network: The list.
     """
     needed = [finding for plugin in network.plugins for finding in _needed(plugin)]
     plugins = tuple(await asyncio.gather(*(_look(runtime, finding, network.cni_versions) for finding in needed)))

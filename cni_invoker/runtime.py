@@ -290,9 +290,7 @@ class Runtime:
         older plugin would answer with whatever error comes first (code 3, measured with 1.1.1). A plugin that does not
         report its versions counts as failed.
 
-        Args:
-            network: The list.
-            valid: All attachments of the network; plugins delete the resources of any other.
+        `valid` are all attachments of the network; plugins delete the resources of any other.
 
         Raises:
             GcFailed: Plugins failed; all the others have run.
@@ -313,11 +311,9 @@ class Runtime:
             raise GcFailed(network.name, errors)
 
     async def status(self, network: NetworkConfigurationList) -> None:
-        """Check that a network is ready for containers (CNI SPEC "Status").
+        """Check that a network, a negotiated list, is ready for containers (CNI SPEC "Status").
 
-        Args:
-            network: The negotiated list. STATUS exists since 1.1.0; for older lists this only checks that the plugins
-                exist.
+        STATUS exists since 1.1.0; for older lists this only checks that the plugins exist.
 
         Raises:
             PluginFailed: The first plugin that is not ready (code 50 or 51), cannot run, or does not have the verb.

@@ -18,11 +18,7 @@ from cni_invoker.errors import ErrorCode, InvalidParameter
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class AttachmentKey:
-    """What identifies an attachment (CNI SPEC "CNI operations").
-
-    Attributes:
-        container_id: The container's ID.
-        ifname: Name of the interface inside the container.
+    """What identifies an attachment: the container, and the interface's name in it (CNI SPEC "CNI operations").
 
     Raises:
         InvalidParameter: CNI does not allow a value.
@@ -44,8 +40,7 @@ class Attachment:
     leaves its rules behind and reports success.
 
     Attributes:
-        container_id: The container's ID.
-        ifname: Name of the interface inside the container.
+        container_id, ifname: As of its `key`.
         netns: Absolute path of the container's network namespace, a string or a path; empty only for DEL.
         args: CNI_ARGS, in order, given as a mapping or as pairs, e.g. `{"IgnoreUnknown": "1", "IP": "10.1.0.9"}`. ADD
             refuses values with '=', which most plugins do not understand; other runtimes may have used them.

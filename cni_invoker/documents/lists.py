@@ -116,7 +116,6 @@ class NetworkConfigurationList:
     Use `from_document`, or read it from a file.
 
     Attributes:
-        name: Name of the network.
         cni_version: The version of the requests to its plugins.
         cni_versions: The versions that it offers, newest first; negotiation chooses `cni_version` from them.
         plugins: At least one.
@@ -229,10 +228,7 @@ def parse_configuration(
 ) -> NetworkConfigurationList:
     """Parse a file's content; the file's suffix decides whether it is a list or a single plugin.
 
-    Args:
-        data: The content.
-        file: The file.
-        find_further: As for `from_document`.
+    `find_further` is that of `from_document`.
 
     Raises:
         BadConfiguration: It is not JSON (with line and column), or not a network configuration.

@@ -23,7 +23,6 @@ class Request:
 
     Attributes:
         plugin: The plugin's type.
-        verb: The operation.
         environment: Its whole environment.
         stdin: Its whole standard input, a JSON object.
         ports: How many ports it is to publish (capability `portMappings`).
@@ -132,14 +131,7 @@ def requests_for_add(
     plugin_dirs: Sequence[Path],
     environment: Mapping[str, str] = os.environ,
 ) -> tuple[Request, ...]:
-    """Return what the plugins of a list would receive for ADD, in order, without the previous results.
-
-    Args:
-        network: The list.
-        attachment: The container.
-        plugin_dirs: Where a plugin searches further plugins.
-        environment: The environment that plugins inherit.
-    """
+    """Return what the plugins of a list would receive for ADD, in order, without the previous results."""
     directories = tuple(directory.absolute() for directory in plugin_dirs)
     requests = Requests(plugin_dirs=directories, environment=environment)
     return tuple(requests.attachment(Verb.ADD, network, plugin, attachment, None) for plugin in network.plugins)

@@ -47,8 +47,6 @@ class Output:
     """The output of a plugin that succeeded.
 
     Attributes:
-        plugin: The plugin's type.
-        verb: The operation.
         stdout: Its standard output, from the beginning.
         stdout_complete: False if it was truncated.
         stderr_tail: The last lines of its standard error.

@@ -27,9 +27,8 @@ class Execution:
     """One execution of a plugin.
 
     Attributes:
-        plugin: The plugin's type.
-        verb: What it was asked to do.
-        container_id: The container ID of the attachment, empty if there is none.
+        plugin: Its type.
+        container_id: That of the attachment, empty if there is none.
         outcome: `success`, or the name of the error's class.
         duration_s: How long it took, in seconds, without the wait for a slot.
     """

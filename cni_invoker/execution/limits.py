@@ -79,13 +79,7 @@ class Limits:
             raise ValueError(f"no plugin could run: the limit executions is {self.executions}")
 
     def timeout_s(self, verb: Verb, ports: int = 0, *, ipam: str | None = None) -> float:
-        """Return the limit for one execution of `verb`, in seconds.
-
-        Args:
-            verb: The operation.
-            ports: The number of ports to publish.
-            ipam: The type of the plugin's IPAM plugin, None if it has none.
-        """
+        """Return the limit for one execution that publishes so many ports, with an IPAM plugin of this type."""
         if verb in {Verb.STATUS, Verb.VERSION}:
             return self.version_s
         ports_s = min(ports * self.port_s, _PORTS_S)

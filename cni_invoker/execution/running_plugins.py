@@ -151,9 +151,7 @@ class RunningPlugin:
     """A plugin that runs.
 
     Attributes:
-        file: Its file.
-        plugin: Its type.
-        verb: The operation.
+        file: The file that records it.
         container_id: The container that it works for, or `ALL_CONTAINERS`.
         age_s: For how long it has run, in seconds.
     """
@@ -208,13 +206,7 @@ def find_abandoned(directory: Path, container_ids: Collection[str] | None) -> tu
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrphanedPlugin:
-    """A plugin that outlived its runtime, or a process that it has started.
-
-    Attributes:
-        pid: The process ID.
-        container_id: The container that the plugin works for, `*` for GC.
-        command: Its command line.
-    """
+    """A process of a plugin that outlived its runtime: the plugin itself, or what it has started."""
 
     pid: int
     container_id: str
