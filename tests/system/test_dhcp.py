@@ -10,7 +10,7 @@ from cni_bridge_spec import JsonObject, get_int, get_objects, get_str
 from tests.lab import Container, Lab, Plugins, known_plugins, wait_until
 from tests.system.calls import ask_status, wait_torn_down
 from tests.system.dhcp_lan import DHCP_SOCKET, Lan
-from tests.system.scene import Scene, reaches, wait_logged
+from tests.system.scene import Scene, reaches
 
 SANDBOX = ("-o", "cni.attach=sandbox")
 IPAM: JsonObject = {"type": "dhcp"}
@@ -180,27 +180,3 @@ def test_another_address_than_before(private_scene: Scene, lan: Lan) -> None:
     wait_until(lambda: f"the container has {before}/24" in " ".join(lost(lab)), "the lease of another address", 60)
     assert address(container) == before
     assert lab.run("cni-bridge", "status", check=False).returncode == 1
-
-
-@pytest.mark.long
-def test_a_silent_server(private_scene: Scene, lan: Lan) -> None:
-    """A container does not start; the leases of running ones are got as soon as the server answers."""
-    scene = private_scene
-    lab = scene.lab
-    lan.start_daemon()
-    lan.start_server()
-    network = scene.network(scene.configure([MACVLAN]), *SANDBOX)
-    container = scene.run(network)
-    before = address(container)
-    lan.stop_server()
-    state = lab.state()
-    assert NO_LEASE in scene.run_refusal(network)
-    assert lab.wait_clean(state) == ""
-    lan.stop_daemon()
-    lan.start_daemon()
-    wait_logged(lab, "dhcp.lease_lost", 90)  # the unit lets the daemon try for some 24 s
-    lan.start_server()
-    wait_logged(lab, "dhcp.lease_renewed", 90)
-    assert (address(container), lost(lab)) == (before, [])
-    lab.docker("rm", "-f", container.name)
-    wait_torn_down(lab)

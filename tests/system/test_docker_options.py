@@ -9,7 +9,6 @@ from tests.lab import Container, Engine, wait_until
 from tests.system.scene import Scene, bridge, reaches
 
 IPV4 = "com.docker.network.enable_ipv4"
-IPV6 = "com.docker.network.enable_ipv6"
 SYSCTLS = "com.docker.network.endpoint.sysctls"
 
 
@@ -55,18 +54,6 @@ def test_default_network_options_of_the_engine(private_scene: Scene, engine: Eng
         return
     private_scene.shell(f"docker network create -d cni-bridge {name}")
     check_network(private_scene, name, subnet.gateway)
-
-
-def test_families_as_options(scene: Scene, engine: Engine) -> None:
-    """These options are refused if the engine does not support them: they would have no effect."""
-    name = scene.configure(bridge(scene.subnet()))
-    null = ("--ipam-driver=null", "-o", f"cni.network={name}")
-    if engine.version < (28,):
-        assert "make the network with --ipam-driver null" in scene.creation_refusal(*null, "-o", f"{IPV4}=false")
-        error = scene.creation_refusal(*null, "-o", "com.docker.network.advertise_addr_nmsgs=4")
-        assert "is not a number from 0 to 3" in error
-    scene.run(scene.network(name, "-o", f"{IPV4}=true", "-o", f"{IPV6}=false"))
-    assert "enable_ipv4" in scene.creation_refusal(*null, "-o", f"{IPV4}=perhaps")
 
 
 @pytest.mark.smoke

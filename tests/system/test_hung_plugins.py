@@ -102,19 +102,6 @@ def test_a_start_with_ports(all_slots: Hanging) -> None:
     all_slots.assert_none_ended()
 
 
-def test_the_undo_of_a_start_that_fails(all_slots: Hanging) -> None:
-    """A failed ADD on another network is undone before Docker receives the error."""
-    scene = all_slots.scene
-    subnet = scene.subnet()
-    scene.plugin(
-        "refusing", f'[ "$CNI_COMMAND" != ADD ] || {{ echo \'{{"code": 100, "msg": "no"}}\'; exit 1; }}; {_PASS}'
-    )
-    network = scene.network(scene.configure([*bridge(subnet), {"type": "refusing"}]))
-    assert 'type="refusing" failed (add): no' in scene.run_refusal(network)
-    assert f"10.80.{subnet.number}." not in scene.lab.run("iptables", "-t", "nat", "-S").stdout
-    all_slots.assert_none_ended()
-
-
 def _log(lab: Lab) -> str:
     assert lab.daemon is not None
     return lab.daemon.log()

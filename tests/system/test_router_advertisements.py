@@ -12,19 +12,11 @@ import pytest
 from cni_bridge_spec import JsonObject, as_object, get_objects, get_str, get_strings
 from tests.lab import Container, Lab, wait_until
 from tests.system.router import Router, on_bridge
-from tests.system.scene import PREV_RESULT, Scene, Subnet, macvlan, reaches
+from tests.system.scene import Scene, Subnet, macvlan, reaches
 
 SETTING: Final = "net.ipv6.conf.IFNAME.disable_ipv6"
 SWITCHED_ON: Final = ("-o", f"com.docker.network.endpoint.sysctls={SETTING}=0")
 TUNING: Final[JsonObject] = {"type": "tuning", "sysctl": {SETTING: "0"}}
-PATIENT: Final = f"""
-[ "$CNI_COMMAND" = ADD ] || exit 0
-announced() {{ nsenter --net="$CNI_NETNS" ip -6 route show default dev "$CNI_IFNAME" proto ra; }}
-tries=100
-while [ -z "$(announced)" ] && [ $tries -gt 0 ]; do sleep 0.1; tries=$((tries - 1)); done
-exec python3 -c "{PREV_RESULT}"
-"""
-"""A plugin that waits until the link has a default route that a router has announced."""
 MODES: Final = ("move", "hybrid", "direct")
 
 
@@ -116,19 +108,6 @@ def test_the_address_of_a_plugin_is_dockers(scene: Scene, router: Router, subnet
     shown = [str(one) for one in container.endpoint(network).addresses]
     assert shown == ([*given] if mode != "direct" else [])
     assert scene.lab.run("cni-bridge", "inspect", "--check", container.name, check=False).returncode == 0
-
-
-@pytest.mark.usefixtures("sandbox_before_join")
-def test_a_router_that_is_faster_than_docker(scene: Scene, router: Router, subnet: Subnet) -> None:
-    """Docker adds its default route although one has been announced; later announcements are accepted again."""
-    router.start()
-    scene.plugin("patient", PATIENT)
-    plugins = [*macvlan(subnet, ipv6=True), {"type": "patient"}]
-    container = scene.run(scene.network(scene.configure(plugins), mode="hybrid"))
-    defaults = {route["gateway"] for route in container.ip("-6", "route", "show", "default")}
-    assert f"fd80:{subnet.number}::1" in defaults
-    setting = "/proc/sys/net/ipv6/conf/eth0/accept_ra_defrtr"
-    wait_until(lambda: container.in_network("cat", setting).stdout.strip() == "1", "announced routes are accepted", 10)
 
 
 @pytest.mark.representatives("move")

@@ -71,34 +71,3 @@ ip -6 route add fd99::/64 via fe80::1 dev eth0
     wait_until(lambda: shows(container, "ip", "-6", "address", words="fe80::77/64"), "a link-local address")
     wait_until(lambda: shows(container, "ip", "route", words="10.6.0.0/16 via inet6 fe80::1 dev eth0"), "a route")
     wait_until(lambda: shows(container, "ip", "-6", "route", words="fd99::/64 via fe80::1 dev eth0"), "a route")
-
-
-def test_the_default_route_of_a_new_gateway_keeps_its_mtu(scene: Scene) -> None:
-    """Docker makes a plain default route when a network becomes the gateway; it gets the plugins' MTU each time."""
-    subnet = scene.subnet()
-    write_customiser(scene, f"ip route replace default via {subnet.gateway} dev eth0 mtu 1300")
-    second = scene.network(scene.configure([*bridge(subnet), {"type": "customiser"}]), name="zzz-second")
-    first, _ = scene.bridge_network()
-    container = scene.run(first)
-    before = {link.name for link in container.links()}
-    scene.lab.docker("network", "connect", second, container.name)
-    (name,) = {link.name for link in container.links()} - before
-    for _ in range(2):
-        scene.lab.docker("network", "disconnect", first, container.name)
-        words = f"default via {subnet.gateway} dev {name} mtu 1300"
-        wait_until(partial(shows, container, "ip", "route", words=words), words)
-        scene.lab.docker("network", "connect", first, container.name)
-        assert "mtu 1300" not in container.in_network("ip", "route", "show", "default").stdout
-
-
-def test_unused_name_servers_are_logged(private_scene: Scene) -> None:
-    """A driver cannot pass name servers to Docker: one warning names the configuration and the servers."""
-    subnet = private_scene.subnet()
-    main, *further = bridge(subnet)
-    listed = private_scene.configure([{**main, "dns": {"nameservers": ["192.0.2.53"]}}, *further])
-    container = private_scene.run(private_scene.network(listed))
-    assert "192.0.2.53" not in container.exec("cat", "/etc/resolv.conf")
-    (daemon,) = (process for process in private_scene.lab.processes if process.name == "daemon")
-    (warning,) = (line for line in daemon.tail().splitlines() if "endpoint.dns_unused" in line)
-    assert listed in warning
-    assert "192.0.2.53" in warning

@@ -3,7 +3,6 @@
 """What a local user without any right has in a network namespace changes nothing for containers."""
 
 import shlex
-import signal
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -16,10 +15,8 @@ import pytest
 
 from cni_bridge_spec import JsonObject
 from tests.lab import Lab, wait_until
-from tests.system.calls import wait_reconciled
 from tests.system.scene import Scene, Subnet, bridge, reaches
 
-OFTEN = ("--reconcile-interval", "1")
 USER: Final = ("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups")
 NAMESPACE: Final = ("unshare", "--user", "--map-root-user", "--net", "sh", "-euc")
 _UP: Final = "/tmp/stranger-is-up"
@@ -121,30 +118,3 @@ def test_a_container_is_restarted_after_the_daemon(private_scene: Scene, what: S
         lab.docker("rm", "-f", container.name, other.name, third.name)
         assert lab.wait_clean(before) == ""
         assert_untroubled(lab)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("what", Stranger)
-def test_a_small_pool_after_a_crash_of_docker(private_scene: Scene, what: Stranger) -> None:
-    """What the containers had that died with Docker is free again, for their next start and for the next one."""
-    lab = private_scene.lab
-    subnet = private_scene.subnet()
-    main, *others = bridge(subnet)
-    first, last = (one.partition("/")[0] for one in (pool(subnet, 2)[0], pool(subnet, 2)[-1]))
-    ranges: JsonObject = {"subnet": subnet.ipv4, "rangeStart": first, "rangeEnd": last}
-    ipam: JsonObject = {"type": "host-local", "ranges": [[ranges]]}
-    network = private_scene.network(private_scene.configure([{**main, "ipam": ipam}, *others]))
-    before = lab.state()
-    names = [private_scene.run(network).name for _ in range(2)]
-    with beside(lab, what, attachments=attachments(lab), addresses=pool(subnet, 2)):
-        lab.restart_dockerd(signal.SIGKILL)
-        for name in names:
-            lab.docker("start", name)
-            assert reaches(lab.container(name), subnet.gateway)
-        lab.stop_daemon(signal.SIGKILL)
-        lab.start_daemon(*OFTEN)
-        wait_reconciled(lab)
-        assert_untroubled(lab)
-        lab.docker("rm", "-f", *names)
-        assert lab.wait_clean(before) == ""
-    lab.restart_daemon()

@@ -16,7 +16,6 @@ from cni_bridge_state import (
     AttachmentId,
     EndpointId,
     EndpointRecord,
-    NetworkRecord,
     NotJoined,
     Phase,
     RecordDamaged,
@@ -27,16 +26,6 @@ from cni_bridge_state import (
 from cni_bridge_state.store import Store
 
 PHASES: tuple[Phase | None, ...] = (None, *Phase)
-
-
-async def test_values_are_stored_uncompressed(tmp_path: Path, endpoint: EndpointRecord) -> None:
-    """Decompressing takes longer than all else that LevelDB does to read thousands of records."""
-    store = Store.open(tmp_path)
-    options = replace(endpoint.attachment, args=(("K8S_POD_NAME", "x" * 1000),))
-    await store.put_endpoint(replace(endpoint, attachment=options))
-    store.close()
-    Store.open(tmp_path).close()  # moves it from the log into a table
-    assert any(b"x" * 1000 in table.read_bytes() for table in (tmp_path / "leveldb").glob("*.ldb"))
 
 
 async def test_a_failed_write_keeps_the_record(store: Store, endpoint: EndpointRecord) -> None:
@@ -153,15 +142,6 @@ async def test_an_endpoint_is_found_by_its_attachment_id(store: Store, endpoint:
     await store.put_endpoint(replace(endpoint, phase=Phase.DELETING))
     await store.remove_endpoint(endpoint.id)
     assert store.find_attachment(other) is None
-
-
-async def test_a_network_can_be_removed_twice(store: Store, network: NetworkRecord) -> None:
-    """The second removal is no error."""
-    await store.put_network(network)
-    await store.remove_network(network.id)
-    await store.remove_network(network.id)
-    assert store.find_network(network.id) is None
-    assert store.networks() == ()
 
 
 async def _advance_to(store: Store, endpoint: EndpointRecord, phase: Phase | None) -> None:

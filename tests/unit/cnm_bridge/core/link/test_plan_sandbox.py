@@ -66,25 +66,6 @@ def test_further_addresses_are_synced() -> None:
     assert plan.addresses[1] == third
 
 
-def test_a_further_address_of_the_same_prefix() -> None:
-    """The first address still has the prefix length and its route, so the reply to Join does not change."""
-    plan = planned(*BRIDGE, *BRIDGE_IPV6, address("10.22.0.3/16", flags=0x81))
-    assert [str(item.address) for item in plan.addresses] == ["10.22.0.3/16"]
-    assert not plan.routes
-    assert not plan.replaced
-    placement = describe_placement(
-        snapshot(*BRIDGE, address("10.22.0.3/16", flags=0x81)), internal=False, is_gateway=False
-    )
-    assert placement.addresses == (ip_interface("10.22.0.2/16"),)
-
-
-def test_the_prefix_route_of_a_further_address_is_not_in_the_reply() -> None:
-    """The kernel adds it with the address; with the reply there would be two."""
-    parts = (*BRIDGE, address("10.50.0.1/24"), route("10.50.0.0/24", protocol=2, source="10.50.0.1"))
-    assert [str(item.destination) for item in chosen_routes(snapshot(*parts), internal=False)] == ["0.0.0.0/0"]
-    assert not planned(*parts).routes
-
-
 def test_a_route_whose_next_hop_libnetwork_cannot_reach_is_synced() -> None:
     """Join can add a route to the gateway only."""
     beyond = route("10.99.0.0/16", "192.0.2.1", onlink=True)
@@ -129,25 +110,6 @@ def test_connected_routes_with_attributes_are_replaced() -> None:
     assert plan.replaced == (
         ReplacedRoute(plain=route("10.99.0.0/16"), replacement=ipv4),
         ReplacedRoute(plain=route("fd99::/64", scope=0, metric=1024), replacement=ipv6),
-    )
-
-
-def test_a_default_route_with_a_metric_is_replaced() -> None:
-    """It is only replaced, and neither a further route nor a fallback."""
-    plan = planned(*BRIDGE[:3], route("0.0.0.0/0", "10.22.0.1", metric=100))
-    assert plan.replaced == (
-        ReplacedRoute(plain=route("0.0.0.0/0", "10.22.0.1"), replacement=route("0.0.0.0/0", "10.22.0.1", metric=100)),
-    )
-    assert not plan.routes
-    assert not plan.fallbacks
-
-
-def test_a_prefix_route_with_a_metric_is_replaced() -> None:
-    """The kernel adds it without the metric, together with the address."""
-    mine = route("10.22.0.0/16", metric=50, source="10.22.0.2")
-    plan = planned(BRIDGE[0], mine)
-    assert plan.replaced == (
-        ReplacedRoute(plain=route("10.22.0.0/16", protocol=2, source="10.22.0.2"), replacement=mine),
     )
 
 

@@ -242,18 +242,6 @@ def test_fast_moves_on_older_engines() -> None:
     assert "Docker Engine 27.5" in choice.reason
 
 
-@pytest.mark.parametrize(
-    ("static_versions", "reason"),
-    [(None, "static is not installed"), (["0.4.0"], "does not support CNI version 1.0.0")],
-)
-def test_hybrid_needs_static(static_versions: Collection[str] | None, reason: str) -> None:
-    """Without it `fast` moves, and with `sandbox` Docker does not know the addresses."""
-    assert reason in choose(BRIDGE, static_versions=static_versions, option=AttachOption.FAST).reason
-    choice = choose(BRIDGE, static_versions=static_versions, option=AttachOption.SANDBOX)
-    assert choice.mode is AttachMode.DIRECT
-    assert reason in choice.reason
-
-
 @pytest.mark.parametrize(("plugins", "mode"), [(VRF, AttachMode.HYBRID), ([DHCP], AttachMode.DIRECT)])
 def test_fast_attaches_in_the_sandbox_what_cannot_be_moved(plugins: list[JsonObject], mode: AttachMode) -> None:
     """On an engine that is old or unknown it is refused, as with the option `move`."""
@@ -321,13 +309,6 @@ def test_the_whole_name_of_a_link_needs_the_sandbox() -> None:
         choose(BRIDGE, option=AttachOption.FAST, need=NAMED, version=OLD)
     with pytest.raises(BadOption, match=r"ifname.*cni.attach=move.*cni.ifname-prefix"):
         choose(BRIDGE, option=AttachOption.MOVE, need=NAMED)
-
-
-@pytest.mark.parametrize("plugins", [[{"type": "vlan", "ipam": HOST_LOCAL}], [BRIDGE, {"type": "istio-cni"}]])
-def test_fast_does_what_move_refuses(plugins: list[JsonObject]) -> None:
-    """With the whole name of a link nothing is lost by mode *hybrid*, because mode *move* is not possible."""
-    assert choose(*plugins, option=AttachOption.FAST).mode is AttachMode.MOVE
-    assert choose(*plugins, option=AttachOption.FAST, need=NAMED).mode is AttachMode.HYBRID
 
 
 def test_fast_refuses_a_name_that_no_mode_of_its_own_can_give() -> None:
