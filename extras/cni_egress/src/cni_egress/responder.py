@@ -33,7 +33,7 @@ from cni_egress.records import BadRecord, IpAddress, Record, RecordGone, Records
 from cni_egress.refusals import Kind, Refusal, Why
 from cni_egress.renewal import Renewal
 from cni_egress.sockets import Sockets
-from cni_egress.supervisor import Seldom
+from cni_egress.supervisor import RateLimit
 from cni_egress.upstream import NoResponse
 
 __all__ = ["Responder"]
@@ -82,7 +82,7 @@ class Responder:
         self._cache = cache
         self._renewal = renewal
         self._refuse = refuse
-        self._failures = Seldom()
+        self._failures = RateLimit()
         self._waiting: Counter[str] = Counter()
         self._connected: Counter[str] = Counter()
 

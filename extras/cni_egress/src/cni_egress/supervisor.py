@@ -10,9 +10,9 @@ import time
 from contextlib import suppress
 from typing import Final
 
-__all__ = ["Seldom", "configure_logging", "notify"]
+__all__ = ["RateLimit", "configure_logging", "notify"]
 
-_SELDOM_S: Final = 60.0
+_PAUSE_S: Final = 60.0
 _PRIORITIES: Final = {logging.ERROR: 3, logging.WARNING: 4, logging.INFO: 6, logging.DEBUG: 7}
 
 
@@ -27,7 +27,7 @@ def notify(state: str) -> None:
         sock.sendto(state.encode(), address)
 
 
-class Seldom:
+class RateLimit:
     """Counts messages that a container may cause without end, and lets one a minute into the log."""
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class Seldom:
         now = time.monotonic()
         if now < self._quiet_until:
             return 0
-        count, self._count, self._quiet_until = self._count, 0, now + _SELDOM_S
+        count, self._count, self._quiet_until = self._count, 0, now + _PAUSE_S
         return count
 
 
