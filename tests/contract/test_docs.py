@@ -130,6 +130,15 @@ def test_named_files_exist(name: str) -> None:
     assert [path for path in named if not any((root / path).exists() for root in (ROOT, ROOT / "cnm_bridge"))] == []
 
 
+@pytest.mark.parametrize("storey", ["operator", "driver", "system", "core"])
+def test_each_room_is_in_the_table(storey: str) -> None:
+    """The table of rooms names each subpackage, and each module beside them by its path."""
+    text = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+    content = [path for path in (ROOT / "cnm_bridge" / storey).iterdir() if not path.name.startswith("_")]
+    rooms = {f"{storey}/{path.name}" if path.suffix else path.name for path in content}
+    assert {room for room in rooms if f"`{room}`" not in text} == set()
+
+
 def test_make_targets_are_real() -> None:
     """Every `make` command in a document, in a block of commands or between backticks, is a target of the Makefile."""
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
