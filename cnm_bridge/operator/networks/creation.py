@@ -189,7 +189,7 @@ async def plan_network(settings: Settings, wanted: WantedNetwork, options: Mappi
         version=version,
         file=file,
         document=network.document,
-        notes=(*_notes(wanted, file), *([_NEEDS_DNS] if needs_dns else [])),
+        notes=(*find_notes(wanted, file), *([_NEEDS_DNS] if needs_dns else [])),
         name_server=RESPONDER if needs_dns else None,
     )
 
@@ -249,7 +249,8 @@ def _is_missing_egress(found: PluginFinding) -> bool:
     return found.type == "egress" and bool(found.problems) and found.path is None
 
 
-def _notes(wanted: WantedNetwork, file: Path) -> Iterator[str]:
+def find_notes(wanted: WantedNetwork, file: Path) -> Iterator[str]:
+    """Yield what an operator should know of a network with a list in `file`."""
     if wanted.parent is not None and any(one == whole_range(one.subnet, one.gateway) for one in wanted.ranges):
         yield (
             f"containers get any address of the subnet; if others on the LAN of {wanted.parent} have some, make "

@@ -84,7 +84,7 @@ def _run(settings: Settings, network: str, outside: str | None, show: Callable[[
     if busybox is None:
         raise Refused("there is no busybox in PATH: apt-get install busybox-static")
     docker = DockerCommand(settings.docker_host)
-    no_ports, guard = _examine(docker, settings, network)
+    no_ports, guard = examine(docker, settings, network)
     pair = Pair(
         docker,
         network,
@@ -116,7 +116,7 @@ def _run(settings: Settings, network: str, outside: str | None, show: Callable[[
     return steps
 
 
-def _examine(docker: DockerCommand, settings: Settings, network: str) -> tuple[str, Guard | None]:
+def examine(docker: DockerCommand, settings: Settings, network: str) -> tuple[str, Guard | None]:
     """Return why a network publishes no ports, "" if it does; and how it is guarded, None if it is not.
 
     Raises:

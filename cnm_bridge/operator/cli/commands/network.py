@@ -5,7 +5,7 @@
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
 
 import click
 
@@ -86,7 +86,6 @@ def network() -> None:
 @click.option("--mtu", type=int, metavar="BYTES", help="The MTU of the containers' links.")
 @click.option(
     "--allow",
-    "allowed",
     metavar="ENTRY",
     multiple=True,
     help="Containers reach only this: a name, *.name, address or network, with or without :PORT. Repeatable.",
@@ -97,7 +96,9 @@ def network() -> None:
     is_flag=True,
     help="With --allow or --audit: a container is taken off an open network that it is connected to later.",
 )
-@click.option("--allow-overlap", is_flag=True, help="Make it although others have addresses of its subnet.")
+@click.option(
+    "--allow-overlap", "may_overlap", is_flag=True, help="Make it although others have addresses of its subnet."
+)
 @click.option(
     "-o",
     "--option",
@@ -114,22 +115,12 @@ def network() -> None:
 def create(
     settings: Settings,
     *,
-    subnets: tuple[str, ...],
-    gateways: tuple[str, ...],
-    ranges: tuple[str, ...],
-    parent: str | None,
-    dhcp: bool,
-    no_masquerade: bool,
-    isolated: bool,
-    mtu: int | None,
-    allowed: tuple[str, ...],
-    audit: bool,
     strict: bool,
-    allow_overlap: bool,
     options: tuple[str, ...],
     dry_run: bool,
     name: str,
     configuration: str | None,
+    **addressing: Any,  # noqa: ANN401 - the parameters of `parse_wanted`
 ) -> tuple[Shown, ExitStatus]:
     """Make the Docker network NAME.
 
@@ -144,36 +135,25 @@ def create(
     bridges, files, names. Docker gets the flags that this engine needs. --dry-run shows the commands that do the same.
     """
     pairs = _parse(options)
-    of_links = (parent, dhcp, no_masquerade, mtu is not None, allowed, audit, allow_overlap)
-    makes_list = any((subnets, gateways, ranges, *of_links))
+    makes_list = any(
+        key != "isolated" and value is not None and value is not False and value != ()
+        for key, value in addressing.items()
+    )
     if makes_list and configuration is not None:
         raise click.UsageError(f"a network has the existing list {configuration!r}, or options of addresses and links")
     if strict:
-        if not (allowed or audit):
+        if not (addressing["allow"] or addressing["audit"]):
             raise click.UsageError("--strict is for guarded networks; add --allow ENTRY or --audit")
         pairs[OTHER_NETWORKS] = OtherNetworks.DISCONNECT.value
     if not dry_run:
         _require_daemon(settings)
     with _refusals():
         if makes_list:
-            wanted = parse_wanted(
-                name,
-                subnets=subnets,
-                gateways=gateways,
-                ranges=ranges,
-                parent=parent,
-                dhcp=dhcp,
-                no_masquerade=no_masquerade,
-                isolated=isolated,
-                mtu=mtu,
-                limits=not BANDWIDTH_OPTIONS.isdisjoint(pairs),
-                may_overlap=allow_overlap,
-                allow=allowed,
-                audit=audit,
-            )
+            wanted = parse_wanted(name, limits=not BANDWIDTH_OPTIONS.isdisjoint(pairs), **addressing)
             planned = asyncio.run(plan_network(settings, wanted, pairs))
         else:
-            planned = asyncio.run(plan_docker_network(settings, name, configuration or name, pairs, internal=isolated))
+            list_name, internal = configuration or name, addressing["isolated"]
+            planned = asyncio.run(plan_docker_network(settings, name, list_name, pairs, internal=internal))
         if not dry_run:
             asyncio.run(make_network(planned, settings))
     return _show(planned, is_made=not dry_run), ExitStatus.FINE

@@ -245,12 +245,12 @@ def test_the_first_file_of_a_kubelet(tmp_path: Path, monkeypatch: pytest.MonkeyP
     wanted = parse_wanted("blue", subnets=["10.22.0.0/16"])
     file = list_path(tmp_path / "net.d", "blue")
     monkeypatch.setattr(creation, "_KUBELET", tmp_path / "kubelet")
-    assert [*creation._notes(wanted, file)] == []
+    assert [*creation.find_notes(wanted, file)] == []
     (tmp_path / "kubelet").mkdir()
-    assert [*creation._notes(wanted, file)] == [
+    assert [*creation.find_notes(wanted, file)] == [
         f"blue.conflist comes first in {tmp_path}/net.d, and a kubelet's runtime takes the first file"
     ]
-    assert [*creation._notes(wanted, list_path(tmp_path / "net.d", "red"))] == []
+    assert [*creation.find_notes(wanted, list_path(tmp_path / "net.d", "red"))] == []
 
 
 @pytest.mark.parametrize(

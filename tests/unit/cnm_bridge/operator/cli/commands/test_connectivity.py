@@ -10,7 +10,7 @@ import pytest
 
 from cni_bridge_spec import JsonObject
 from cnm_bridge.core.settings import Settings
-from cnm_bridge.operator.cli.commands.connectivity import _examine
+from cnm_bridge.operator.cli.commands.connectivity import examine
 from cnm_bridge.operator.connectivity.pair import DockerCommand
 
 
@@ -29,7 +29,7 @@ def test_a_list_in_the_network_itself(tmp_path: Path, monkeypatch: pytest.Monkey
     with socket.socket(socket.AF_UNIX) as daemon:
         daemon.bind(str(settings.socket))
         daemon.listen()
-        no_ports, guard = _examine(DockerCommand("unix:///none"), settings, "blue")
+        no_ports, guard = examine(DockerCommand("unix:///none"), settings, "blue")
     assert no_ports == ""
     assert guard is not None
     assert [*guard.destinations()] == [("a.example", 443)]
