@@ -240,7 +240,6 @@ def make_networks(resources: Resources) -> NetworkService:
         name_resolver=NetworkNameResolver(store, resources.engine, locks, settings.binding_timeout_s),
         engine_import=EngineImport(store, resources.engine_in_calls, locks),
         locks=locks,
-        allow_inline=settings.allow_inline,
     )
     planner = EndpointPlanner(
         store=store,

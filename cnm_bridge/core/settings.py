@@ -103,9 +103,6 @@ class Settings:
     scope: Annotated[
         Scope, "local, or global in an instance of its own for swarms whose manager gives all addresses."
     ] = Scope.LOCAL
-    allow_inline: Annotated[
-        bool, "Whether docker network create may pass a CNI configuration itself (-o cni.conflist=JSON)."
-    ] = False
     cni_arg_names: Annotated[
         tuple[str, ...],
         "Name of an argument of plugins (cni.args.NAME), which Docker's command line puts in lower case. Repeatable.",

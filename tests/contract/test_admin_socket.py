@@ -54,7 +54,6 @@ async def test_status_has_all_networks_and_endpoints(tmp_path: Path, count: int)
                 "id": NETWORK,
                 "name": None,
                 "configuration": "lan",
-                "isInline": False,
                 "internal": False,
                 "outdatedEndpoints": 0,
             }

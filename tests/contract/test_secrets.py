@@ -19,7 +19,6 @@ from tests.contract.serving import Served, serving
 
 SECRET: Final = "hunter2-2f9c"
 NETWORK: Final = "a1" * 32
-INLINE: Final = "cni.conflist"
 TALKATIVE: Final = f"""#!/bin/sh
 echo "login {SECRET} refused" >&2
 [ "$CNI_COMMAND" = VERSION ] && [ -n "$TALKS" ] && echo "{SECRET}"
@@ -78,7 +77,7 @@ def log_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
         ours.setLevel(levels[1])
 
 
-@pytest.mark.parametrize(("options", "named"), [*ARGUMENTS, *(({INLINE: text}, INLINE) for text, _ in DOCUMENTS)])
+@pytest.mark.parametrize(("options", "named"), ARGUMENTS)
 def test_options(tmp_path: Path, log: Path, options: dict[str, str], named: str) -> None:
     """An invalid option is named, without its value."""
     error = asyncio.run(create_only(tmp_path, options))

@@ -28,7 +28,6 @@ CHANGED = Settings(
     plugin_timeout_s=7.5,
     attach=AttachOption.MOVE,
     scope=Scope.GLOBAL,
-    allow_inline=True,
     cni_arg_names=("PortName", "zone"),
     log_level=LogLevel.DEBUG,
 )

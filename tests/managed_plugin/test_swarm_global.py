@@ -41,14 +41,14 @@ FOUR: Final = ("--replicas", "4", "--replicas-max-per-node", "2", *RUN)
 
 @pytest.fixture(name="nodes")
 def make_nodes(engine: Engine) -> Iterator[Sequence[Lab]]:
-    """A manager and a worker whose bridges `br-lan` are connected, with the plugin and nothing else; no swarm yet."""
+    """A manager and a worker whose bridges `br-lan` are connected, with the plugin and its list; no swarm yet."""
     with two_labs(engine) as nodes:
         install(nodes)
         yield nodes
 
 
 def install(nodes: Sequence[Lab]) -> None:
-    """Connect nodes by a bridge `br-lan` each, and install the plugin."""
+    """Connect nodes by a bridge `br-lan` each, and install the plugin and the list of docs/swarm.md."""
     connect(nodes, "br-lan")
     for node in nodes:
         node.run("iptables", "-I", "DOCKER-USER", "-s", SUBNET, "-d", SUBNET, "-j", "ACCEPT")
@@ -56,14 +56,14 @@ def install(nodes: Sequence[Lab]) -> None:
 
 
 def create(manager: Lab, name: str, *options: str) -> None:
-    """Make a network of the swarm with the command of docs/swarm.md on the manager; no node has a configuration.
+    """Make a network of the swarm with the command of docs/swarm.md on the manager.
 
     Args:
         manager: Where.
         name: Its name.
         options: What is given instead of the subnet of the configuration.
     """
-    command, _, _ = CREATE.replace("' shared\n", f"' {name}\n").partition("docker service create")
+    command, _, _ = CREATE.replace(" shared\n", f" {name}\n").partition("docker service create")
     manager.run("sh", "-e", "-c", command.replace(f"--subnet {SUBNET}", " ".join(options)) if options else command)
 
 

@@ -9,9 +9,8 @@ from typing import Final
 
 from cni_bridge_spec import JsonError, JsonObject, JsonValue, parse_json
 from cni_bridge_state import IdentityRequest
-from cni_invoker import NetworkConfigurationList
 from cni_invoker.documents.checks import check_argument
-from cni_invoker.errors import BadConfiguration, InvalidParameter
+from cni_invoker.errors import InvalidParameter
 from cnm_bridge.core.engine_facts.network import EngineNetwork
 from cnm_bridge.core.errors import BadOption, endpoint_option
 from cnm_bridge.core.lists.guard import (
@@ -43,7 +42,6 @@ from cnm_bridge.core.options.quantities import BANDWIDTH_OPTIONS, IPS, WantedAdd
 from cnm_bridge.core.settings import AttachOption
 
 CONFIGURATION: Final = "cni.network"
-INLINE: Final = "cni.conflist"
 ATTACH: Final = "cni.attach"
 _IFNAME_PREFIX: Final = "cni.ifname-prefix"
 _CLIENT_ID: Final = "cni.dhcp.client-id"
@@ -54,7 +52,7 @@ _CAPABILITY: Final = "cni.capability."
 
 OPTIONS: Final = frozenset(
     {
-        *(CONFIGURATION, INLINE, ATTACH, IPS, _IFNAME_PREFIX, _CLIENT_ID, STICKY),
+        *(CONFIGURATION, ATTACH, IPS, _IFNAME_PREFIX, _CLIENT_ID, STICKY),
         *(*IDENTITY_OPTIONS, *BANDWIDTH_OPTIONS, *EGRESS_OPTIONS),
     }
 )
@@ -97,7 +95,6 @@ class Options:
 
     Attributes:
         configuration: Name of the network configuration list, None if it was not given.
-        inline: The list itself, None if it was not given.
         ips: The addresses that the container must have.
         args: CNI_ARGS.
         labels: The values for `args.cni.labels`.
@@ -115,7 +112,6 @@ class Options:
     """
 
     configuration: str | None = None
-    inline: NetworkConfigurationList | None = None
     ips: tuple[WantedAddress, ...] = ()
     args: tuple[tuple[str, str], ...] = ()
     labels: tuple[tuple[str, str], ...] = ()
@@ -130,11 +126,6 @@ class Options:
     identity_args: JsonObject | None = field(default=None, hash=False)
     egress: EgressOptions = EgressOptions()  # noqa: RUF009 - frozen
     unknown: tuple[str, ...] = ()
-
-    @property
-    def configuration_name(self) -> str | None:
-        """The name of the list, given by name or itself; None for the list that has the network's name."""
-        return self.configuration if self.inline is None else self.inline.name
 
     @property
     def disables_ipv6(self) -> bool:
@@ -171,7 +162,7 @@ def parse_options(network: Mapping[str, str], endpoint: Mapping[str, str] | None
     given, unknown = split_unknown(endpoint or {})
     further = parse_entries(given)
     given.pop(ALLOW, None)  # in addition to the network's
-    for option in (INLINE, IDENTITY_ARGS, *EGRESS_OF_NETWORKS):
+    for option in (IDENTITY_ARGS, *EGRESS_OF_NETWORKS):
         if option in given:
             raise BadOption(option, "is an option of networks, not of containers")
     if STICKY in network:
@@ -189,12 +180,9 @@ def parse_options(network: Mapping[str, str], endpoint: Mapping[str, str] | None
     configuration = options.get(CONFIGURATION)
     if configuration == "":
         raise BadOption(CONFIGURATION, "is empty; give the name of a CNI network configuration")
-    if configuration is not None and INLINE in options:
-        raise BadOption(INLINE, f"excludes {CONFIGURATION}; leave one out")
     bandwidth = bandwidth_args(options)
     return Options(
         configuration=configuration,
-        inline=_parse_inline(options[INLINE]) if INLINE in options else None,
         ips=parse_ips(options[IPS]) if IPS in options else (),
         args=tuple(_parse_args(options)),
         labels=tuple((key, value) for _, key, value in _family(options, _LABELS)),
@@ -260,23 +248,11 @@ def _refuse_unknown(options: Mapping[str, str]) -> None:
             raise BadOption.unknown(option, (*OPTIONS, *OPTION_FAMILIES.values()))
 
 
-def origin_of(network: NetworkConfigurationList) -> str:
-    """Return where a list comes from: its file, or the option by which a network brings it."""
-    return f"option {INLINE}" if network.source is None else str(network.source)
-
-
 def _family(options: Mapping[str, str], family: str) -> Iterator[tuple[str, str, str]]:
     """Yield the options of a family: the complete name, the user's part of it, the value."""
     for option, value in sorted(options.items()):
         if option.startswith(family):
             yield option, option.removeprefix(family), value
-
-
-def _parse_inline(text: str) -> NetworkConfigurationList:
-    try:
-        return NetworkConfigurationList.from_document(parse_json(text.encode()))
-    except (ValueError, BadConfiguration) as exc:
-        raise BadOption(INLINE, f"is not a CNI network configuration list: {exc}") from exc
 
 
 def _parse_attach(text: str) -> AttachOption:
@@ -303,16 +279,15 @@ def _parse_key(text: str) -> str:
     return key
 
 
-def list_name(network: EngineNetwork, lists: Container[str]) -> str | None:
-    """Return the name of the list of a Docker network among those that exist, or that it lacks; None for an inline one.
+def list_name(network: EngineNetwork, lists: Container[str]) -> str:
+    """Return the name of the list of a Docker network among those that exist, or that it lacks.
 
     Without an option it has the network's own name, or that in the compose file.
     """
-    if INLINE in network.options:
-        return None
-    name = network.options.get(CONFIGURATION, network.name)
-    has_choice = CONFIGURATION not in network.options and name not in lists
-    return network.compose_name if has_choice and network.compose_name in lists else name
+    if CONFIGURATION in network.options:
+        return network.options[CONFIGURATION]
+    names = filter(None, (network.name, network.compose_name))
+    return next((name for name in names if name in lists), network.name)
 
 
 def _parse_args(options: Mapping[str, str]) -> Iterator[tuple[str, str]]:

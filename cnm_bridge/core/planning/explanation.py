@@ -15,7 +15,6 @@ from cnm_bridge.core.lists.address_ranges import find_ranges
 from cnm_bridge.core.lists.dhcp import client_identifier, daemon_socket, find_dhcp
 from cnm_bridge.core.lists.guard import is_guarded
 from cnm_bridge.core.lists.plugins import find_unsuitable
-from cnm_bridge.core.options.cni_options import origin_of
 from cnm_bridge.core.planning.plan import Plan
 from cnm_bridge.core.planning.ports import CAPABILITY, idle_without_ports
 
@@ -106,7 +105,7 @@ class Explanation:
             yield "Containers find each other by name."
         plugins = [plugin.type for plugin in configuration.plugins]
         yield (
-            f"The list {configuration.name} ({origin_of(configuration)}, CNI {configuration.cni_version}) runs "
+            f"The list {configuration.name} ({configuration.source}, CNI {configuration.cni_version}) runs "
             f"{' and '.join(filter(None, (', '.join(plugins[:-1]), plugins[-1])))}; --plugins shows what each receives."
         )
 

@@ -21,7 +21,7 @@ from cnm_bridge.core.errors import NULL_IPAM, Refused
 from cnm_bridge.core.lists.address_ranges import refuse_other_pools, refuse_outside
 from cnm_bridge.core.lists.dhcp import find_dhcp
 from cnm_bridge.core.lists.guard import with_guard, without_gateway
-from cnm_bridge.core.options.cni_options import Options, origin_of
+from cnm_bridge.core.options.cni_options import Options
 from cnm_bridge.core.options.quantities import WantedAddress
 from cnm_bridge.core.planning.addressing import (
     fixed_addresses,
@@ -149,7 +149,7 @@ def plan_attachment(request: PlanRequest) -> Plan:
     try:
         return _plan(request)
     except JsonError as exc:
-        raise Refused(f"CNI configuration {network.name} ({origin_of(network)}) cannot be used: {exc}") from exc
+        raise Refused(f"CNI configuration {network.name} ({network.source}) cannot be used: {exc}") from exc
 
 
 def configuration_digest(document: JsonObject) -> str:
@@ -163,7 +163,7 @@ def _plan(request: PlanRequest) -> Plan:
     internal = without_gateway(network, internal=request.internal)
     refuse_other_pools(network, request.pools)
     if not request.has_pool and not options.capabilities:  # such as ipRanges
-        refuse_outside(network, map(_ip, options.ips), origin_of(network))
+        refuse_outside(network, map(_ip, options.ips), str(network.source))
     addresses = _merge(requested, options.ips)
     is_reserved = _are_reserved(addresses, request.pools)
     sticky = _plan_sticky(request, addresses)
@@ -201,7 +201,7 @@ def _plan(request: PlanRequest) -> Plan:
         addresses=addresses,
         requested=requested,
         options=options,
-        source_digest=None if options.inline is not None else configuration_digest(request.network.document),
+        source_digest=configuration_digest(request.network.document),
         without_ipv6=request.without_ipv6,
         passes_mac=mac_plan is not None and bool(requested.mac),
         own_mac=None if requested.mac else listed_mac or (mac if mac_plan is not None or sticky is not None else None),
@@ -327,7 +327,7 @@ def _spell_capabilities(network: NetworkConfigurationList, requested: JsonObject
                 capability, f'the plugin that understands it must have "capabilities": {{ "{capability}": true }}'
             )
             raise Refused(
-                f"CNI configuration {network.name} ({origin_of(network)}) has no plugin with the capability "
+                f"CNI configuration {network.name} ({network.source}) has no plugin with the capability "
                 f"{capability}; {how}"
             )
         named[name] = value

@@ -79,7 +79,7 @@ class EngineImport:
                 await self.store.put_network(record)
                 return record
             try:
-                configuration = parse_options(network.options).configuration_name
+                configuration = parse_options(network.options).configuration
             except BridgeError as exc:
                 if self._refused.get(network_id) != str(exc):  # each round finds it again
                     self._refused[network_id] = str(exc)

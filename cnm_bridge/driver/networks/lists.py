@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Finds the network configuration lists of networks: on disk, or brought by the network itself."""
+"""Finds the network configuration lists of networks."""
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -17,7 +17,7 @@ from cni_invoker import CniError, ConfigurationDirectories, ConfigurationIndex, 
 from cni_invoker.errors import ConfigurationNotFound
 from cnm_bridge.core.errors import Refused, network_option
 from cnm_bridge.core.lists.guard import is_guarded, with_guard
-from cnm_bridge.core.options.cni_options import CONFIGURATION, INLINE, Options, parse_options
+from cnm_bridge.core.options.cni_options import Options, parse_options
 from cnm_bridge.core.planning.plan import configuration_digest
 from cnm_bridge.driver.networks.engine_import import EngineImport, NetworkNameResolver
 from cnm_bridge.system.scheduling import KeyedLocks, TimeSlice
@@ -35,7 +35,6 @@ class NetworkLists:
     name_resolver: NetworkNameResolver
     engine_import: EngineImport
     locks: KeyedLocks[NetworkId]
-    allow_inline: bool
     _seen: ConfigurationIndex | None = field(default=None, init=False)
 
     def index(self) -> ConfigurationIndex:
@@ -53,12 +52,9 @@ class NetworkLists:
         """Return the list of a network.
 
         Raises:
-            Refused: Its name is not known in time, there is no list of that name, or it may not bring its own.
+            Refused: Its name is not known in time, or there is no list of that name.
             CniError: The list named with `cni.network` no longer exists.
         """
-        if options.inline is not None:
-            self.refuse_inline(options.inline)
-            return options.inline
         bound = options.configuration or network.configuration
         if bound is not None:
             return self.index().find(bound)
@@ -102,8 +98,7 @@ class NetworkLists:
             CniError: It does not exist, or its plugins have no version in common.
             Refused: It cannot be guarded any more.
         """
-        inline = (found for found in self.inline() if found.name == name)
-        found = next(inline, None) or self.index().find(name)
+        found = self.index().find(name)
         for network in self.store.networks():
             if (network.configuration or network.name) == name and not is_guarded(found):
                 egress = parse_options(network.options).egress
@@ -117,42 +112,17 @@ class NetworkLists:
 
     def bound_documents(self) -> tuple[JsonObject, ...]:
         """Return the JSON of the lists that networks use and that are on disk now."""
-        found = [inline.document for inline in self.inline()]
-        index = self.index()
+        found, index = list[JsonObject](), self.index()
         for name in dict.fromkeys(self.bound_names()):
             with suppress(CniError):
                 found.append(index.find(name).document)
         return tuple(found)
 
-    def inline(self) -> Iterator[NetworkConfigurationList]:
-        """Yield the lists that networks have brought."""
-        for network in self.store.networks():
-            if INLINE in network.options and (inline := parse_options(network.options).inline) is not None:
-                yield inline
-
-    def refuse_inline(self, inline: NetworkConfigurationList) -> None:
-        """Refuse a list that a network has brought, unless the operator allows it and its name is free.
-
-        Raises:
-            Refused: The text says why.
-        """
-        if not self.allow_inline:
-            raise Refused(
-                f"option {INLINE}: not allowed, because it runs plugins as root with arguments of the caller's choice; "
-                "an operator can allow it with allow-inline = true in the configuration of cni-bridge"
-            )
-        with suppress(ConfigurationNotFound):
-            known = self.index().find(inline.name)
-            raise Refused(
-                f"option {INLINE}: the host has a CNI configuration {inline.name} already ({known.source}); use "
-                f"-o {CONFIGURATION}={inline.name}, or give the list another name"
-            )
-
 
 async def count_outdated(store: Store, directories: ConfigurationDirectories) -> Mapping[NetworkId, int]:
     """Return how many endpoints of each network were made before their list changed on disk, or was removed.
 
-    Endpoints without a digest do not count: they were rebuilt, or made from an inline list.
+    Endpoints without a digest do not count: they were rebuilt.
     """
 
     def digest_all() -> Mapping[str, str]:

@@ -18,7 +18,7 @@ from cnm_bridge.core.link_state import IpInterface
 from cnm_bridge.core.lists.address_ranges import find_ranges, overlap
 from cnm_bridge.core.lists.guard import is_guarded, lone_guard, refuse_other_engine, status_list
 from cnm_bridge.core.lists.plugins import bridges, forwarding_links
-from cnm_bridge.core.options.cni_options import Options, different_options, origin_of, parse_options
+from cnm_bridge.core.options.cni_options import Options, different_options, parse_options
 from cnm_bridge.core.options.docker_options import refuse_unread
 from cnm_bridge.core.planning.plan import plan_attachment
 from cnm_bridge.core.wire import CreateNetwork
@@ -165,7 +165,7 @@ class NetworkService:
         refuse_unread(request.options, ipv4=request.ipv4, ipv6=request.ipv6)
         record = NetworkRecord(
             id=request.network_id,
-            configuration=options.configuration_name,
+            configuration=options.configuration,
             name=None,
             internal=request.internal,
             options=request.options,
@@ -215,25 +215,23 @@ class NetworkService:
                 guard = lone_guard(network.id[:_SHOWN], options.egress.allow, audit=options.egress.audit)
                 await self._check_guard(network, guard)
             return
-        if options.inline is not None:
-            self.lists.refuse_inline(options.inline)
-        found = options.inline or index.find(network.configuration)
+        found = index.find(network.configuration)
         wanted = plan_request(network, found, options, RequestedInterface())
         preflight = await run_preflight(self.lists.runtime, plan_attachment(wanted).configuration)
         if not preflight.is_good:
             problems = "; ".join(preflight.all_problems)
             raise Refused(
-                f"CNI configuration {found.name} ({origin_of(found)}) cannot be used: {problems}. Fix that, and "
+                f"CNI configuration {found.name} ({found.source}) cannot be used: {problems}. Fix that, and "
                 "create the network again"
             )
         plan = await self.planner.choose(wanted)
         if is_guarded(plan.configuration):
             await self._check_guard(network, plan.configuration)
-        await refuse_unused_bridge(self.kernel, found, (*map(index.find, index.names), *self.lists.inline()))
+        await refuse_unused_bridge(self.kernel, found, map(index.find, index.names))
         if self.is_global:
             warn_of_gateways(found)
         for warning in preflight.all_warnings:
-            log.warning("configuration.guessed", name=found.name, file=origin_of(found), warning=warning)
+            log.warning("configuration.guessed", name=found.name, file=str(found.source), warning=warning)
 
     async def _check_guard(self, network: NetworkRecord, configuration: NetworkConfigurationList) -> None:
         """Refuse a guarded network that is not made as the engine needs it, or whose plugin `egress` is not ready."""

@@ -45,13 +45,13 @@ class DockerNetwork:
     """A Docker network of our driver.
 
     Attributes:
-        configuration: The name of its network configuration list; None if the list is in the network's own options.
+        configuration: The name of its network configuration list.
         pools: The pools of Docker's IPAM, as `EngineNetwork` has them; none if addresses are left to the plugins.
         containers: The names of its containers on this host that run.
     """
 
     name: str
-    configuration: str | None
+    configuration: str
     pools: Sequence[PoolRecord] = ()
     containers: Sequence[str] = ()
 

@@ -213,8 +213,6 @@ def check_networks(facts: Facts) -> Iterator[Finding]:
 def _check_docker_networks(facts: Facts) -> Iterator[Finding]:
     known = {configured.network.name: configured.network for configured in facts.networks}
     for docker in facts.engine.networks:
-        if docker.configuration is None:
-            continue
         subject = f"Docker network {docker.name}"
         configuration = known.get(docker.configuration)
         if configuration is None:

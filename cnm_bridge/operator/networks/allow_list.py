@@ -13,7 +13,7 @@ from cni_invoker.errors import ConfigurationNotFound
 from cnm_bridge.core.engine_facts.network import EngineNetwork
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.lists.guard import is_guard, is_guarded, parse_egress
-from cnm_bridge.core.options.cni_options import CONFIGURATION, INLINE
+from cnm_bridge.core.options.cni_options import CONFIGURATION
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.operator.host import write_whole
 from cnm_bridge.operator.networks.creation import ENGINE_LIMIT_S
@@ -118,5 +118,3 @@ def _refuse_options(network: EngineNetwork) -> None:
             f"network create {network.name} --allow ENTRY. Only until they are started again, its containers have what "
             "`cni-egress allow` and `cni-egress deny` say"
         )
-    if INLINE in network.options:
-        raise Refused(f"the list of {network.name} is in its option {INLINE}, which Docker cannot change")

@@ -16,7 +16,7 @@ from cnm_bridge.core.engine_facts.network import EngineNetwork
 from cnm_bridge.core.errors import Refused, UnknownName
 from cnm_bridge.core.lists.address_ranges import reservation_directories
 from cnm_bridge.core.lists.plugins import bridges
-from cnm_bridge.core.options.cni_options import CONFIGURATION, INLINE
+from cnm_bridge.core.options.cni_options import CONFIGURATION
 from cnm_bridge.core.saved_rules import parse_saved_rules
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.driver.recovery.artifacts import find_reservations
@@ -92,8 +92,6 @@ async def _find_list(
     Raises:
         Refused: It is used elsewhere, or does not exist.
     """
-    if found is not None and INLINE in found.options:
-        raise Refused(f"the list of {name} is in its option {INLINE}, and goes with it; leave out --configuration")
     configuration = name if found is None else found.options.get(CONFIGURATION, name)
     try:
         network = index.find(configuration)
@@ -135,7 +133,6 @@ async def _other_users(
         for network in networks
         if network is not None
         and (besides is None or network.id != besides.id)
-        and INLINE not in network.options
         and network.options.get(CONFIGURATION, network.name) == configuration
     ]
 

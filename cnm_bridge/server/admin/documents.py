@@ -21,7 +21,6 @@ from cni_invoker.advanced import find_running
 from cnm_bridge.core.endpoint import Endpoint
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.link.endpoint_replies import known_addresses
-from cnm_bridge.core.options.cni_options import INLINE
 from cnm_bridge.driver.endpoints.after_join import Unpublished
 from cnm_bridge.driver.ipam.releases import Releases
 from cnm_bridge.driver.ipam.unclaimed_addresses import UnclaimedAddresses
@@ -185,7 +184,6 @@ async def describe_networks(store: Store, directories: ConfigurationDirectories)
             "id": network.id,
             "name": network.name,
             "configuration": network.configuration or network.name,
-            "isInline": INLINE in network.options,
             "internal": network.internal,
             "outdatedEndpoints": counts.get(network.id, 0),
         }

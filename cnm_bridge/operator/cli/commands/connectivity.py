@@ -137,8 +137,8 @@ def examine(docker: DockerCommand, settings: Settings, network: str) -> tuple[st
     _refuse_without_daemon(docker, settings)
     options = parse_options(document["Options"] or {})
     try:
-        configuration = options.inline or ConfigurationDirectories(settings.cni_conf_dirs).index().find(
-            options.configuration or document["Name"]
+        configuration = (
+            ConfigurationDirectories(settings.cni_conf_dirs).index().find(options.configuration or document["Name"])
         )
     except CniError as exc:
         raise Refused(str(exc)) from exc

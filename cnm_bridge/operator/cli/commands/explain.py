@@ -192,8 +192,6 @@ async def find_explained_network(
     further = {ALLOW: known.pop(ALLOW)} if ours and ALLOW in known else {}  # in addition to the network's
     options = replace(parse_options(merge_options(ours.options if ours else {}, known), further), unknown=unknown)
     index = ConfigurationDirectories(conf_dirs).index()
-    if options.inline is not None:
-        return ExplainedNetwork(configuration=options.inline, options=options, docker=ours, doubt=doubt)
     wanted = options.configuration or (ours.name if ours else name)
     try:
         configuration = index.find(wanted)

@@ -12,7 +12,6 @@ import click
 from cni_bridge_spec import (
     JsonObject,
     find_str,
-    get_bool,
     get_object,
     get_objects,
     get_str,
@@ -220,7 +219,7 @@ def _with_name(document: JsonObject, network: EngineNetwork | None, lists: Colle
 
 
 def _has_list(network: JsonObject, lists: Collection[str]) -> bool:
-    return get_bool(network, "isInline") or find_str(network, "configuration") in lists
+    return find_str(network, "configuration") in lists
 
 
 def _without_list(status: JsonObject) -> list[JsonObject]:

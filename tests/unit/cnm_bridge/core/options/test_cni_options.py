@@ -125,8 +125,6 @@ def test_endpoint_options_win_over_network_options() -> None:
     ("option", "value", "message"),
     [
         ("cni.network", "", "is empty"),
-        ("cni.conflist", "{", "is not a CNI network configuration list"),
-        ("cni.conflist", '{"name": "lan", "cniVersion": "1.0.0", "plugins": []}', "no plugins in list"),
         ("cni.ips", "10.1.0.300", "10.1.0.300"),
         ("cni.ips", "", "is not an address"),
         ("cni.ips", "fd00::1,fd00::1/64", "twice"),
@@ -175,17 +173,6 @@ def test_invalid_values_are_rejected(option: str, value: str, message: str) -> N
         parse_options({option: value})
     assert caught.value.option == option
     assert message in str(caught.value)
-
-
-def test_a_list_of_its_own() -> None:
-    """It excludes the name of another one."""
-    inline = '{"name": "lan", "cniVersion": "1.0.0", "plugins": [{"type": "bridge"}]}'
-    options = parse_options({"cni.conflist": inline})
-    assert (options.configuration, options.configuration_name) == (None, "lan")
-    assert options.inline is not None
-    assert [plugin.type for plugin in options.inline.plugins] == ["bridge"]
-    with pytest.raises(BadOption, match=r"excludes cni\.network"):
-        parse_options({"cni.conflist": inline, "cni.network": "lan"})
 
 
 def test_both_addresses_of_a_31_network_are_valid() -> None:
@@ -252,9 +239,7 @@ def test_keys() -> None:
 
 
 @pytest.mark.parametrize("text", ["a\0b", "\ud800"])
-@pytest.mark.parametrize(
-    "option", ["cni.labels.tier", "cni.conflist", "cni.capability.x", "cni.identity-args", "cni.args.K", SYSCTLS]
-)
+@pytest.mark.parametrize("option", ["cni.labels.tier", "cni.capability.x", "cni.identity-args", "cni.args.K", SYSCTLS])
 def test_what_no_program_can_receive(option: str, text: str) -> None:
     """It is refused in the value of each option, and in the user's part of a name."""
     with pytest.raises(BadOption, match="has a NUL or a lone surrogate"):

@@ -51,7 +51,9 @@ HEALTHY = Facts(
     sysctls={"net.ipv4.ip_forward": "1", "net.ipv6.conf.all.forwarding": "1"},
     firewall=FirewallFacts(iptables="iptables v1.8.9 (nf_tables)", rules=(":FORWARD DROP [0:0]",), rules_ipv6=()),
     engine=EngineFacts(
-        address="unix:///run/docker.sock", version="28.5.2", networks=(DockerNetwork(name="lan", configuration=None),)
+        address="unix:///run/docker.sock",
+        version="28.5.2",
+        networks=(DockerNetwork(name="blue", configuration="blue"),),
     ),
     networks=(configured(BRIDGE, FIREWALL),),
     routes=(),

@@ -62,15 +62,16 @@ def test_what_to_do_about_a_plugin(problem: str, advice: str, *, is_missing: boo
 def test_ipam_sections() -> None:
     """A host may have only such files; one without a plugin, or without free addresses, is found like a list."""
     section = replace(configured({"type": "host-local", "ipam": BRIDGE["ipam"]}), is_section=True)
-    report = Report.of(replace(HEALTHY, networks=(), sections=(section,)))
+    nothing = replace(HEALTHY, networks=(), engine=replace(HEALTHY.engine, networks=()))
+    report = Report.of(replace(nothing, sections=(section,)))
     assert report.findings == ()
     subject, text = report.examined[-1]
     assert subject == "IPAM section blue"
     assert text.startswith("CNI 1.0.0, plugin host-local; 10.22.0.0/28: 0 of 13 addresses reserved; ")
-    assert codes(replace(HEALTHY, networks=())) == ["no-configuration"]
+    assert codes(nothing) == ["no-configuration"]
     reserved = tuple(ip_address(f"10.22.0.{number}") for number in range(2, 15))
     bad = replace(section, problems=("host-local: not found",), reserved=reserved)
-    findings = Report.of(replace(HEALTHY, networks=(), sections=(bad,))).findings
+    findings = Report.of(replace(nothing, sections=(bad,))).findings
     assert {(one.code, one.subject) for one in findings} == {
         ("plugin-unusable", section.subject),
         ("addresses-full", section.subject),
@@ -134,8 +135,8 @@ def test_ranges_that_overlap_each_other() -> None:
 
 
 def test_a_docker_network_without_a_configuration() -> None:
-    """The list was removed or renamed, or the name is misspelt; a list in the network's own options needs no file."""
-    names = {"shop": "blue", "red": "bleu", "own": None}
+    """The list was removed or renamed, or the name is misspelt."""
+    names = {"shop": "blue", "red": "bleu"}
     networks = tuple(DockerNetwork(name=name, configuration=list_name) for name, list_name in names.items())
     finding = only(replace(HEALTHY, engine=replace(HEALTHY.engine, networks=networks)))
     assert (finding.severity, finding.code) == (Severity.ERROR, "configuration-missing")

@@ -14,11 +14,13 @@ from cnm_bridge.operator.cli.commands.connectivity import examine
 from cnm_bridge.operator.connectivity.pair import DockerCommand
 
 
-def test_a_list_in_the_network_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No directory has it; it says whether ports are published, and how the network is guarded."""
+def test_the_list_of_a_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says whether ports are published, and how the network is guarded."""
     plugins = [{"type": "bridge"}, {"type": "portmap", "capabilities": {"portMappings": True}}]
     conflist = {"cniVersion": "1.0.0", "name": "own", "plugins": [*plugins, {"type": "egress", "allow": ["a.example"]}]}
-    options = {"cni.conflist": json.dumps(conflist)}
+    (tmp_path / "net.d").mkdir()
+    (tmp_path / "net.d/own.conflist").write_text(json.dumps(conflist), "utf-8")
+    options = {"cni.network": "own"}
     network: JsonObject = {"Name": "blue", "Driver": "s", "Internal": True, "Options": options}
     (tmp_path / "inspected").write_text(json.dumps([network]), "utf-8")
     docker = tmp_path / "docker"

@@ -13,7 +13,7 @@ from cnm_bridge.operator.cli.output import render
 
 STATUS: JsonObject = {
     "engine": {"isUp": True, "identity": "UFZ2", "rounds": 2},
-    "networks": [{"id": "6f" * 32, "name": "blue", "configuration": "lan", "isInline": False, "internal": False}],
+    "networks": [{"id": "6f" * 32, "name": "blue", "configuration": "lan", "internal": False}],
     "lists": ["lan"],
     "endpoints": [
         {
@@ -126,9 +126,7 @@ def test_what_an_operator_should_know_has_a_table(changes: JsonObject, expected:
 
 
 def test_a_network_without_a_list() -> None:
-    """No container starts on it, so all is not well; a list in its own options is as good as a file."""
+    """No container starts on it, so all is not well."""
     lines = render_status({**STATUS, "lists": []}).splitlines()
     assert lines[0] == "attention: 1 network without a list: no container starts on it"
     assert [line.split() for line in lines[3:]] == [["blue", "lan"]]
-    inline: JsonObject = {**get_objects(STATUS, "networks")[0], "isInline": True}
-    assert render_status({**STATUS, "lists": [], "networks": [inline]}).startswith("fine: ")
