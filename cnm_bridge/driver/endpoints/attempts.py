@@ -59,8 +59,9 @@ class Contention:
         deadline: When all waits end, in event loop time.
         endpoint: The endpoint.
         addresses: The addresses that it asks for.
-        ask_for_none: Makes later attempts ask for no addresses; None if they must be these. The waits for these end
-            when half of the time is over.
+        may_ask_for_none: Whether later attempts may ask for no addresses. The waits for these end when half of the
+            time is over.
+        asks_for_none: Whether attempts ask for no addresses from now on.
     """
 
     dead: DeadEndpoints
@@ -68,14 +69,15 @@ class Contention:
     deadline: float
     endpoint: EndpointReference
     addresses: Collection[IpAddress]
-    ask_for_none: Callable[[], None] | None = None
+    may_ask_for_none: bool = False
+    asks_for_none: bool = field(default=False, init=False)
     _end: float = field(init=False)
     _retries: int = field(default=_RETRIES, init=False)
     _ended: int = field(init=False)
 
     def __post_init__(self) -> None:
         self._end = self.deadline
-        if self.ask_for_none is not None:
+        if self.may_ask_for_none:
             self.deadline -= self.remaining_s / 2
         self.note_attempt()
 
@@ -101,7 +103,7 @@ class Contention:
             return
         for record in holders:
             if record.id in self.dead.teardowns.leaving:
-                if self._asks_for_none():
+                if self._ask_for_none():
                     return
                 shared = ", ".join(sorted(wanted.intersection(record.addresses)))
                 raise Refused(f"address {shared} is not free yet: {self._describe(record)}; {_WHAT_TO_DO}")
@@ -144,7 +146,7 @@ class Contention:
         if _BRIDGE_WITHOUT_MAC in exc.msg and self._retries == _RETRIES:
             self._retries -= 1
             return
-        if await self._wait_before_retry() or self._asks_for_none():
+        if await self._wait_before_retry() or self._ask_for_none():
             return
         holders = describe_holders(self.dead.store, self.network, self.addresses, self.endpoint)
         reason = holders or self._describe_pending()
@@ -152,12 +154,11 @@ class Contention:
             raise exc
         raise Refused(f"{exc}; {reason}") from exc
 
-    def _asks_for_none(self) -> bool:
-        """Ask for no addresses from the next attempt on; return whether that changes anything."""
-        if self.ask_for_none is None:
+    def _ask_for_none(self) -> bool:
+        """Ask for no addresses from now on; return whether that changes anything."""
+        if not self.may_ask_for_none or self.asks_for_none:
             return False
-        self.ask_for_none()
-        self.ask_for_none, self.addresses = None, ()
+        self.asks_for_none, self.addresses = True, ()
         self.deadline, self._retries = self._end, _RETRIES
         return True
 

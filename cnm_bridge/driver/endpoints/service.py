@@ -8,6 +8,7 @@ Each call takes the endpoint's lock, reads its record, calls its attacher, and s
 
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final
 
 import structlog
@@ -171,34 +172,36 @@ class EndpointService:
                 await self.teardowns.wait_tried([record.id])
 
     async def _create(self, call: Call, planned: EndpointRecord, plan: Plan, deadline: float) -> EndpointRecord:
-        name = plan.configuration.name
-        endpoint = EndpointReference(network_id=planned.network_id, endpoint_id=planned.id)
+        contention = Contention(
+            self.attempts.dead,
+            plan.configuration.name,
+            deadline,
+            EndpointReference(network_id=planned.network_id, endpoint_id=planned.id),
+            plan.fixed_addresses,
+            may_ask_for_none=is_asking(plan.sticky),
+        )
+        return await self.attempts.make(call, contention, partial(self._try_to_create, planned, plan, contention))
 
-        def ask_for_none() -> None:
-            nonlocal planned, plan
+    async def _try_to_create(
+        self, planned: EndpointRecord, plan: Plan, contention: Contention, stored: EndpointRecord | None
+    ) -> EndpointRecord:
+        if stored is not None:  # by another call, since the plan was made
+            return stored
+        await contention.wait_for_attachment(planned.attachment.id)
+        await contention.wait_for_addresses()
+        if contention.asks_for_none:
             planned = self._without_request(planned)
             plan = with_attachment(plan, planned.attachment)
-
-        fallback = ask_for_none if is_asking(plan.sticky) else None
-        contention = Contention(self.attempts.dead, name, deadline, endpoint, plan.fixed_addresses, fallback)
-
-        async def attempt(stored: EndpointRecord | None) -> EndpointRecord:
-            if stored is not None:  # by another call, since the plan was made
-                return stored
-            await contention.wait_for_attachment(planned.attachment.id)
-            await contention.wait_for_addresses()
-            contention.note_attempt()
-            # No await since the wait: no teardown begins unseen. Between two attempts there is no claim, so that the
-            # DEL of an endpoint with the same address can complete.
-            with self.owners.claim(planned.id, plan.fixed_addresses, plan.configuration):
-                await self.store.put_endpoint(planned)
-                record = await self._attacher(planned).prepare(planned, plan)
-            log.info("endpoint.created", configuration=plan.configuration.name, mode=record.attachment.mode.shown)
-            self._warn_of_mac(record, plan)
-            _warn_of_missed(record)
-            return record
-
-        return await self.attempts.make(call, contention, attempt)
+        contention.note_attempt()
+        # No await since the wait: no teardown begins unseen. Between two attempts there is no claim, so that the DEL of
+        # an endpoint with the same address can complete.
+        with self.owners.claim(planned.id, plan.fixed_addresses, plan.configuration):
+            await self.store.put_endpoint(planned)
+            record = await self._attacher(planned).prepare(planned, plan)
+        log.info("endpoint.created", configuration=plan.configuration.name, mode=record.attachment.mode.shown)
+        self._warn_of_mac(record, plan)
+        _warn_of_missed(record)
+        return record
 
     def _warn_of_mac(self, record: EndpointRecord, plan: Plan) -> None:
         """Log that the MAC that was given for a link is on its bridge already: neither container is reachable then."""
@@ -211,36 +214,35 @@ class EndpointService:
         self, call: Call, request: Join, caller: ProcessRecord | None, attachment: AttachmentRecord
     ) -> EndpointRecord:
         network = NetworkConfigurationList.from_document(attachment.configuration)
-        wanted = fixed_addresses(network, attachment.args, attachment.capability_args)
-        endpoint = EndpointReference(network_id=request.network_id, endpoint_id=request.endpoint_id)
-        asks = is_asking(attachment.sticky) and attachment.mode is AttachMode.DIRECT
+        contention = Contention(
+            self.attempts.dead,
+            attachment.network,
+            wait_deadline(),
+            EndpointReference(network_id=request.network_id, endpoint_id=request.endpoint_id),
+            fixed_addresses(network, attachment.args, attachment.capability_args),
+            may_ask_for_none=is_asking(attachment.sticky) and attachment.mode is AttachMode.DIRECT,
+        )
+        return await self.attempts.make(call, contention, partial(self._try_to_join, request, caller, contention))
 
-        def ask_for_none() -> None:
-            nonlocal asks
-            asks = False
-
-        fallback = ask_for_none if asks else None
-        contention = Contention(self.attempts.dead, attachment.network, wait_deadline(), endpoint, wanted, fallback)
-
-        async def attempt(record: EndpointRecord | None) -> EndpointRecord:
-            if record is None:
-                raise RecordNotFound("endpoint", request.endpoint_id)
-            if not record.phase.is_attached:
-                raise WrongPhase(record.id, record.phase, Phase.JOINED)
-            # A proxy may fork for each connection. Its process ends before the engine and says nothing about it.
-            same_caller = caller if caller == record.caller else None
-            process = record.first_process if record.sandbox_key == request.sandbox_key else None
-            joined = replace(record, sandbox_key=request.sandbox_key, caller=same_caller, first_process=process)
-            if fallback is not None and not asks:
-                joined = self._without_request(joined)
-            await self.ways_out.refuse(joined)
-            contention.note_attempt()
-            attached = await self._attacher(joined).attach(joined)
-            if joined.attachment.mode is AttachMode.DIRECT:
-                _warn_of_missed(attached)
-            return attached
-
-        return await self.attempts.make(call, contention, attempt)
+    async def _try_to_join(
+        self, request: Join, caller: ProcessRecord | None, contention: Contention, record: EndpointRecord | None
+    ) -> EndpointRecord:
+        if record is None:
+            raise RecordNotFound("endpoint", request.endpoint_id)
+        if not record.phase.is_attached:
+            raise WrongPhase(record.id, record.phase, Phase.JOINED)
+        # A proxy may fork for each connection. Its process ends before the engine and says nothing about it.
+        same_caller = caller if caller == record.caller else None
+        process = record.first_process if record.sandbox_key == request.sandbox_key else None
+        joined = replace(record, sandbox_key=request.sandbox_key, caller=same_caller, first_process=process)
+        if contention.asks_for_none:
+            joined = self._without_request(joined)
+        await self.ways_out.refuse(joined)
+        contention.note_attempt()
+        attached = await self._attacher(joined).attach(joined)
+        if joined.attachment.mode is AttachMode.DIRECT:
+            _warn_of_missed(attached)
+        return attached
 
     def _without_request(self, record: EndpointRecord) -> EndpointRecord:
         """Return a record that asks for no address because of its key, nor for a MAC that another endpoint has."""

@@ -132,8 +132,6 @@ class Setting(click.Option):
             case tuple():
                 is_list = isinstance(value, list) and all(isinstance(item, str) for item in value)
                 return "" if is_list and (value or not self._value) else "a list of texts"
-            case bool():
-                return "" if isinstance(value, bool) else "true or false"
             case float():
                 return "" if isinstance(value, int | float) and not isinstance(value, bool) else "a number"
             case _:
@@ -160,8 +158,6 @@ def _infer_type(key: str, default: object) -> Any:  # noqa: ANN401 - a type of c
     match default:
         case Enum():
             return click.Choice(type(default), case_sensitive=False)
-        case bool():
-            return click.BOOL
         case float():
             return seconds
         case str():
