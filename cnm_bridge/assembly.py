@@ -35,7 +35,7 @@ from cnm_bridge.driver.networks.readable_ids import ReadableIds
 from cnm_bridge.driver.networks.service import NetworkService
 from cnm_bridge.driver.networks.ways_out import WaysOut
 from cnm_bridge.driver.recovery.lease_keeper import LeaseKeeper
-from cnm_bridge.driver.recovery.leftovers import LeftoverSearch, RemoveLeftovers
+from cnm_bridge.driver.recovery.leftovers import LeftoverFinder
 from cnm_bridge.driver.recovery.rebuild_endpoint import RebuildEndpoint
 from cnm_bridge.driver.recovery.reconciler import Reconciler, Repair
 from cnm_bridge.driver.recovery.trusted_engine import TrustedEngine
@@ -285,7 +285,15 @@ def make_reconciler(
             engine=trusted,
             liveness=teardowns.teardown.liveness,
             lists=lists,
-            search=LeftoverSearch(store, kernel, run_dir),
+            leftovers=LeftoverFinder(
+                store=store,
+                lists=lists,
+                kernel=kernel,
+                teardowns=teardowns,
+                locks=locks,
+                run_dir=run_dir,
+                boot_id=boot_id,
+            ),
             networks=networks,
             teardowns=teardowns,
             rebuild_endpoint=RebuildEndpoint(
@@ -294,15 +302,6 @@ def make_reconciler(
                 engine=resources.engine,
                 locks=locks,
                 kernel=kernel,
-                run_dir=run_dir,
-                boot_id=boot_id,
-            ),
-            remove_leftovers=RemoveLeftovers(
-                store=store,
-                lists=lists,
-                kernel=kernel,
-                teardowns=teardowns,
-                locks=locks,
                 run_dir=run_dir,
                 boot_id=boot_id,
             ),

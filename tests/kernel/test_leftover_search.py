@@ -17,7 +17,7 @@ from cni_bridge_state import AttachmentId
 from cni_bridge_state.store import Store
 from cnm_bridge.core.endpoint import pin_path
 from cnm_bridge.driver.networks.lists import NetworkLists
-from cnm_bridge.driver.recovery.leftovers import LeftoverSearch, RemoveLeftovers
+from cnm_bridge.driver.recovery.leftovers import LeftoverFinder
 from cnm_bridge.driver.teardown.queue import TeardownQueue
 from cnm_bridge.system.kernel import Kernel, Sandboxes, is_namespace
 from cnm_bridge.system.kernel.netns import NamespaceId
@@ -48,6 +48,19 @@ def nothing_left_in_cni_directories(private_namespaces: int) -> Iterator[None]:
     shutil.rmtree(RESERVATIONS, ignore_errors=True)
 
 
+def finder(store: Store, kernel: Kernel, run_dir: Path) -> LeftoverFinder:
+    """Make the object under test; nothing is asked of lists and teardowns."""
+    return LeftoverFinder(
+        store=store,
+        lists=cast("NetworkLists", None),
+        kernel=kernel,
+        teardowns=cast("TeardownQueue", None),
+        locks=KeyedLocks(),
+        run_dir=run_dir,
+        boot_id="",
+    )
+
+
 def reserve(directory: Path, address: str, container_id: str) -> str:
     """Reserve an address as host-local does."""
     directory.mkdir(parents=True, exist_ok=True)
@@ -59,7 +72,7 @@ async def test_unwritten_reservations(store: Store, kernel: Kernel, tmp_path: Pa
     """They are found in the directories of records, of the present list, and in the default one."""
     now: JsonObject = {"plugins": [{"type": "ptp", "ipam": {"dataDir": str(tmp_path / "now")}}]}
     await put(store, endpoint(OURS, ipam={"type": "host-local", "dataDir": str(tmp_path / "then")}))
-    search = LeftoverSearch(store, kernel, tmp_path / "run")
+    search = finder(store, kernel, tmp_path / "run")
     left = set()
     for directory in (RESERVATIONS, tmp_path / "then", tmp_path / "now"):
         reserve(directory / "lan", "10.1.2.3", OURS)
@@ -74,7 +87,7 @@ async def test_reservations_of_other_containers(store: Store, kernel: Kernel, tm
     """They are no leftovers: they may be another runtime's."""
     reserve(RESERVATIONS / "lan", "10.1.2.3", UNKNOWN)
     reserve(RESERVATIONS / "lan", "10.1.2.4", "podman")
-    assert await LeftoverSearch(store, kernel, tmp_path / "run").find(["lan"]) == {}
+    assert await finder(store, kernel, tmp_path / "run").find(["lan"]) == {}
 
 
 async def test_a_sandbox_that_cannot_be_read(store: Store, tmp_path: Path) -> None:
@@ -83,21 +96,12 @@ async def test_a_sandbox_that_cannot_be_read(store: Store, tmp_path: Path) -> No
     run_dir = tmp_path / "run"
     pin = pin_path(run_dir, AttachmentId(OURS))
     await kernel.create_staging(pin)
-    search = LeftoverSearch(store, kernel, run_dir)
-    remove = RemoveLeftovers(
-        store=store,
-        lists=cast("NetworkLists", None),  # nothing is asked of these
-        kernel=kernel,
-        teardowns=cast("TeardownQueue", None),
-        locks=KeyedLocks(),
-        run_dir=run_dir,
-        boot_id="",
-    )
+    search = finder(store, kernel, run_dir)
     (leftovers,) = (await search.find([])).values()
-    await remove(leftovers)
+    await search.remove(leftovers)
     assert is_namespace(pin)
     kernel.is_unread = False
-    await remove(leftovers)
+    await search.remove(leftovers)
     assert not is_namespace(pin)
 
 
@@ -109,17 +113,17 @@ async def test_names_without_an_endpoint_id(store: Store, kernel: Kernel, host: 
     (staging / UNKNOWN).touch()
     host.ip("link add marked type veth peer name other")
     host.ip("link property add dev marked altname cni-bridge-uplink")
-    leftovers = await LeftoverSearch(store, kernel, tmp_path / "run").find([])
+    leftovers = await finder(store, kernel, tmp_path / "run").find([])
     assert {found.attachment_id for found in leftovers.values()} == {UNKNOWN}
     host.ip(f"link property add dev marked altname cni-bridge-{OURS}")
-    leftovers = await LeftoverSearch(store, kernel, tmp_path / "run").find([])
+    leftovers = await finder(store, kernel, tmp_path / "run").find([])
     assert {found.attachment_id for found in leftovers.values()} == {UNKNOWN, OURS}
     host.ip("link del marked")
 
 
 async def test_an_endpoint_of_another_instance(store: Store, kernel: Kernel, host: Namespace, tmp_path: Path) -> None:
     """Its link and its reservation are no leftovers while its staging namespace is mounted."""
-    search = LeftoverSearch(store, kernel, tmp_path / "run")
+    search = finder(store, kernel, tmp_path / "run")
     host.ip("link add theirs type veth peer name other")
     host.ip(f"link property add dev theirs altname cni-bridge-{UNKNOWN}")
     file = reserve(RESERVATIONS / "lan", "10.1.2.3", UNKNOWN)
@@ -143,7 +147,7 @@ async def test_an_endpoint_that_is_created_during_a_search(
         waits.write_text(f"#!/bin/sh\ntouch {tmp_path}/begun\nuntil [ -e {tmp_path}/go ]; do sleep 0.02; done\n")
         waits.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}/bin", prepend=os.pathsep)
-    search = LeftoverSearch(store, kernel, tmp_path / "run")
+    search = finder(store, kernel, tmp_path / "run")
     async with asyncio.TaskGroup() as tasks, asyncio.timeout(20):
         task = tasks.create_task(search.find(["lan"]))
         while not (tmp_path / "begun").exists():  # noqa: ASYNC110  # a file is polled

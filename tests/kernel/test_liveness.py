@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Which endpoints are abandoned: the kernel shows that their container no longer exists."""
+"""Which endpoints are dead: the kernel shows that their container no longer exists."""
 
 import os
 from dataclasses import replace
@@ -43,16 +43,16 @@ def add_link(namespace: Namespace) -> None:
     namespace.ip(f"link add {NAME} type veth peer name peer", f"link property add dev {NAME} altname {ALTNAME}")
 
 
-async def is_abandoned(liveness: Liveness, record: EndpointRecord = RECORD) -> bool:
-    """Return whether the endpoint counts as abandoned."""
-    return await liveness.find_abandoned([record]) == (record,)
+async def is_dead(liveness: Liveness, record: EndpointRecord = RECORD) -> bool:
+    """Return whether the endpoint counts as dead."""
+    return await liveness.find_without_container([record]) == (record,)
 
 
 async def test_a_link_in_a_sandbox_with_a_process(liveness: Liveness, inhabited: Namespace) -> None:
-    """The endpoint is not abandoned, whether its record has the sandbox or not."""
+    """The endpoint is not dead, whether its record has the sandbox or not."""
     add_link(inhabited)
-    assert not await is_abandoned(liveness)
-    assert not await is_abandoned(liveness, replace(RECORD, sandbox_key=str(inhabited.path)))
+    assert not await is_dead(liveness)
+    assert not await is_dead(liveness, replace(RECORD, sandbox_key=str(inhabited.path)))
 
 
 async def test_a_link_in_the_sandbox_of_another_endpoint(
@@ -60,25 +60,25 @@ async def test_a_link_in_the_sandbox_of_another_endpoint(
 ) -> None:
     """A container may give its links any alternative name: only the endpoint's own sandbox counts."""
     add_link(inhabited)
-    assert await is_abandoned(liveness, replace(RECORD, sandbox_key=str(sandbox.path)))
+    assert await is_dead(liveness, replace(RECORD, sandbox_key=str(sandbox.path)))
 
 
 async def test_a_running_container_without_its_link(liveness: Liveness, inhabited: Namespace) -> None:
-    """An endpoint whose link was deleted is not abandoned while a process lives in its sandbox."""
-    assert not await is_abandoned(liveness, replace(RECORD, sandbox_key=str(inhabited.path)))
+    """An endpoint whose link was deleted is not dead while a process lives in its sandbox."""
+    assert not await is_dead(liveness, replace(RECORD, sandbox_key=str(inhabited.path)))
 
 
 async def test_a_link_in_a_sandbox_without_a_process(liveness: Liveness, sandbox: Namespace) -> None:
-    """A killed dockerd left the sandbox mounted: the endpoint is abandoned."""
+    """A killed dockerd left the sandbox mounted: the endpoint is dead."""
     add_link(sandbox)
-    assert await is_abandoned(liveness, replace(RECORD, sandbox_key=str(sandbox.path)))
+    assert await is_dead(liveness, replace(RECORD, sandbox_key=str(sandbox.path)))
     sandbox.ip(f"link delete {NAME}")
 
 
 async def test_a_link_in_the_host_namespace(liveness: Liveness, host: Namespace) -> None:
-    """Docker is about to move the link, or has moved it back: the endpoint is not abandoned."""
+    """Docker is about to move the link, or has moved it back: the endpoint is not dead."""
     add_link(host)
-    assert not await is_abandoned(liveness)
+    assert not await is_dead(liveness)
     host.ip(f"link delete {NAME}")
 
 
@@ -96,36 +96,36 @@ async def test_a_link_in_the_host_namespace_without_a_sandbox(
 ) -> None:
     """Docker has removed the sandbox, so it has deleted the endpoint, too; the daemon was being killed."""
     add_link(host)
-    assert await is_abandoned(liveness, replace(record, sandbox_key=str(tmp_path / "gone"))) is expected
+    assert await is_dead(liveness, replace(record, sandbox_key=str(tmp_path / "gone"))) is expected
     host.ip(f"link delete {NAME}")
 
 
 async def test_a_link_in_the_host_namespace_after_the_end_of_the_engine(liveness: Liveness, host: Namespace) -> None:
-    """The endpoint is abandoned, joined or not, even if another process has the engine's process ID by now."""
+    """The endpoint is dead, joined or not, even if another process has the engine's process ID by now."""
     started = liveness.kernel.find_start(os.getpid())
     assert started is not None
     add_link(host)
     for phase in (Phase.READY, Phase.JOINED):
         record = replace(RECORD, phase=phase, sandbox_key="/var/run/docker/netns/gone")
-        assert not await is_abandoned(liveness, replace(record, caller=ProcessRecord(pid=os.getpid(), started=started)))
+        assert not await is_dead(liveness, replace(record, caller=ProcessRecord(pid=os.getpid(), started=started)))
         for pid in (os.getpid(), LOST.pid):
-            assert await is_abandoned(liveness, replace(record, caller=ProcessRecord(pid=pid, started=started - 1)))
+            assert await is_dead(liveness, replace(record, caller=ProcessRecord(pid=pid, started=started - 1)))
     host.ip(f"link delete {NAME}")
 
 
 async def test_a_caller_that_has_ended_without_a_join(liveness: Liveness, host: Namespace) -> None:
     """Nothing is concluded: each call may come from a process of its own, as through a proxy that forks."""
     add_link(host)
-    assert not await is_abandoned(liveness, replace(RECORD, phase=Phase.READY, caller=LOST))
+    assert not await is_dead(liveness, replace(RECORD, phase=Phase.READY, caller=LOST))
     host.ip(f"link delete {NAME}")
-    assert not await is_abandoned(liveness, replace(RESERVED, caller=LOST))
+    assert not await is_dead(liveness, replace(RESERVED, caller=LOST))
 
 
 async def test_a_reservation_of_an_engine_that_has_ended(liveness: Liveness) -> None:
-    """It is abandoned if another endpoint shows that the caller was no proxy that forks: it has sent a Join, too."""
+    """It is dead if another endpoint shows that the caller was no proxy that forks: it has sent a Join, too."""
     reserved = replace(RESERVED, caller=LOST)
     beside = replace(endpoint("d" * 64), caller=LOST, sandbox_key="/var/run/docker/netns/gone")
-    assert await liveness.find_abandoned([reserved, beside]) == (reserved, beside)
+    assert await liveness.find_without_container([reserved, beside]) == (reserved, beside)
 
 
 async def test_a_container_whose_processes_have_left_its_sandbox(liveness: Liveness, sandbox: Namespace) -> None:
@@ -135,8 +135,8 @@ async def test_a_container_whose_processes_have_left_its_sandbox(liveness: Liven
     for record in (RECORD, replace(RESERVED, phase=Phase.JOINED)):
         joined = replace(record, sandbox_key=str(sandbox.path))
         running = replace(joined, first_process=ProcessRecord(pid=os.getpid(), started=started))
-        assert not await is_abandoned(liveness, running)
-        assert await is_abandoned(liveness, replace(running, first_process=LOST))
+        assert not await is_dead(liveness, running)
+        assert await is_dead(liveness, replace(running, first_process=LOST))
 
 
 async def test_a_link_in_the_host_namespace_while_the_container_runs(
@@ -144,22 +144,22 @@ async def test_a_link_in_the_host_namespace_while_the_container_runs(
 ) -> None:
     """The next dockerd makes the container leave its networks and join them again (`Sandbox.Refresh`)."""
     add_link(host)
-    assert not await is_abandoned(liveness, replace(RECORD, caller=LOST, sandbox_key=str(inhabited.path)))
+    assert not await is_dead(liveness, replace(RECORD, caller=LOST, sandbox_key=str(inhabited.path)))
     host.ip(f"link delete {NAME}")
 
 
 async def test_a_running_container_after_the_end_of_the_engine(liveness: Liveness, inhabited: Namespace) -> None:
-    """Live-restore: the endpoint is not abandoned, as the next dockerd takes the container over."""
+    """Live-restore: the endpoint is not dead, as the next dockerd takes the container over."""
     add_link(inhabited)
     lost = replace(RECORD, caller=LOST, sandbox_key=str(inhabited.path))
-    assert not await is_abandoned(liveness, lost)
-    assert not await is_abandoned(liveness, replace(lost, phase=Phase.READY))
+    assert not await is_dead(liveness, lost)
+    assert not await is_dead(liveness, replace(lost, phase=Phase.READY))
 
 
 async def test_a_link_that_no_longer_exists(liveness: Liveness, host: Namespace) -> None:
-    """A joined endpoint whose link exists nowhere is abandoned: the link was destroyed with the container."""
+    """A joined endpoint whose link exists nowhere is dead: the link was destroyed with the container."""
     assert host.links() == set()
-    assert await is_abandoned(liveness)
+    assert await is_dead(liveness)
 
 
 async def test_a_process_that_cannot_be_examined(liveness: Liveness, processes: Path) -> None:
@@ -167,13 +167,13 @@ async def test_a_process_that_cannot_be_examined(liveness: Liveness, processes: 
     (processes / "1" / "ns").mkdir(parents=True)
     (processes / "1" / "ns" / "net").symlink_to("net")  # a loop: root is denied little else
     with pytest.raises(KernelError, match="processes"):
-        await liveness.find_abandoned([RECORD])
+        await liveness.find_without_container([RECORD])
 
 
 async def test_phases_other_than_joined(liveness: Liveness) -> None:
-    """Endpoints in any other phase are not abandoned."""
+    """Endpoints in any other phase are not dead."""
     for phase in set(Phase) - {Phase.JOINED}:
-        assert not await is_abandoned(liveness, replace(RECORD, phase=phase))
+        assert not await is_dead(liveness, replace(RECORD, phase=phase))
     for phase in (Phase.PENDING, Phase.DELETING):
         lost = replace(RECORD, phase=phase, caller=LOST, sandbox_key="/var/run/docker/netns/gone")
-        assert not await is_abandoned(liveness, lost)
+        assert not await is_dead(liveness, lost)

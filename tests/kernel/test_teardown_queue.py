@@ -34,16 +34,14 @@ from tests.kernel.teardown_queue import (
 from tests.records import endpoint, put
 
 
-async def test_abandoned_endpoints_are_torn_down_in_the_background(
-    store: Store, kernel: Kernel, tmp_path: Path
-) -> None:
-    """`abandon` stores DELETING before it returns; a bug in the teardown of one endpoint does not stop the next."""
+async def test_dead_endpoints_are_torn_down_in_the_background(store: Store, kernel: Kernel, tmp_path: Path) -> None:
+    """`tear_down` stores DELETING before it returns; a bug in the teardown of one endpoint does not stop the next."""
     for endpoint_id in (FIRST, SECOND):
         await put(store, endpoint(endpoint_id))
     teardowns = make_queue(store, kernel, tmp_path / "run", Buggy)
     async with asyncio.timeout(20):
         for record in store.endpoints():
-            await teardowns.abandon(record)
+            await teardowns.tear_down(record)
         assert {record.phase for record in store.endpoints()} == {Phase.DELETING}
         async with asyncio.TaskGroup() as tasks:
             running = tasks.create_task(teardowns.run())
@@ -61,7 +59,7 @@ def yields_without_limit(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("yields_without_limit")
 async def test_a_requested_teardown_yields_to_dockers_calls(store: Store, kernel: Kernel, tmp_path: Path) -> None:
-    """It is on disk at once, starts only when Docker has been quiet for a moment, and lets abandoned ones go first."""
+    """It is on disk at once, starts only when Docker has been quiet for a moment, and lets dead ones go first."""
     for endpoint_id in (FIRST, SECOND):
         await put(store, endpoint(endpoint_id, Phase.READY))
     docker = Docker()
@@ -69,7 +67,7 @@ async def test_a_requested_teardown_yields_to_dockers_calls(store: Store, kernel
     async with running(teardowns):
         await teardowns.request(EndpointId(FIRST))
         assert store.get_endpoint(EndpointId(FIRST)).phase is Phase.DELETING
-        await teardowns.abandon(store.get_endpoint(EndpointId(SECOND)))
+        await teardowns.tear_down(store.get_endpoint(EndpointId(SECOND)))
         await wait_gone(store, SECOND)
         assert teardowns.untried == teardowns.requested_ids == {FIRST}
         docker.quiet_for = 60.0
@@ -112,7 +110,7 @@ async def test_a_request_repeats_a_failed_teardown_at_once(
 async def test_a_request_that_cannot_be_stored(
     store: Store, kernel: Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`request` raises, `abandon` does not; both endpoints are torn down all the same, without yielding to Docker."""
+    """`request` raises, `tear_down` does not; both endpoints are torn down all the same, without yielding to Docker."""
     for endpoint_id in (FIRST, SECOND):
         await put(store, endpoint(endpoint_id, Phase.READY))
 
@@ -124,7 +122,7 @@ async def test_a_request_that_cannot_be_stored(
         full.setattr(store, "put_endpoint", refuse)
         with pytest.raises(StateUnusable, match="no space"):
             await teardowns.request(EndpointId(FIRST))
-        await teardowns.abandon(store.get_endpoint(EndpointId(SECOND)))
+        await teardowns.tear_down(store.get_endpoint(EndpointId(SECOND)))
     assert teardowns.untried == {FIRST, SECOND}
     assert teardowns.requested_ids == frozenset()
     async with running(teardowns):
@@ -139,13 +137,13 @@ async def test_a_request_for_an_unknown_endpoint(store: Store, kernel: Kernel, t
     assert (teardowns.all, teardowns.requested_ids) == ({}, frozenset())
 
 
-async def test_abandon_skips_a_record_that_has_changed(store: Store, kernel: Kernel, tmp_path: Path) -> None:
+async def test_tear_down_skips_a_record_that_has_changed(store: Store, kernel: Kernel, tmp_path: Path) -> None:
     """The endpoint has been joined since reconcile saw it: it keeps its phase, and no teardown is added."""
     await put(store, endpoint(FIRST, Phase.READY))
     (found,) = store.endpoints()
     await store.put_endpoint(replace(found, phase=Phase.JOINED))
     teardowns = make_queue(store, kernel, tmp_path / "run")
-    await teardowns.abandon(found)
+    await teardowns.tear_down(found)
     assert (teardowns.all, store.get_endpoint(EndpointId(FIRST)).phase) == ({}, Phase.JOINED)
 
 
@@ -159,10 +157,10 @@ async def test_plugins_that_hang_again_leave_slots_for_others(store: Store, kern
     async with running(teardowns):
         for record in store.endpoints():
             if record.id != SECOND:
-                await teardowns.abandon(record)
+                await teardowns.tear_down(record)
         while len(Hanging.hanging) < half_of_the_slots:  # noqa: ASYNC110 - nothing sets an event
             await asyncio.sleep(0.01)
-        await teardowns.abandon(store.get_endpoint(EndpointId(SECOND)))
+        await teardowns.tear_down(store.get_endpoint(EndpointId(SECOND)))
         await wait_gone(store, SECOND)
         assert len(Hanging.hanging) == half_of_the_slots
 
@@ -195,7 +193,7 @@ async def test_a_plugin_that_answers_again(
     teardowns = make_queue(store, kernel, tmp_path / "run", HungOnce)
     (record,) = store.endpoints()
     async with running(teardowns):
-        await teardowns.abandon(record)
+        await teardowns.tear_down(record)
         await teardowns.wait_tried()
         assert teardowns.has_hung(record.id)
         await teardowns.retry([record.id])
@@ -214,7 +212,7 @@ async def test_a_teardown_that_waits_for_a_claimed_address(
     configuration = NetworkConfigurationList.from_document(with_firewall.attachment.configuration)
     async with running(teardowns):
         with owners.claim(EndpointId(SECOND), [ip_address("10.1.0.2")], configuration):
-            await teardowns.abandon(store.get_endpoint(EndpointId(FIRST)))
+            await teardowns.tear_down(store.get_endpoint(EndpointId(FIRST)))
             await teardowns.wait_tried([EndpointId(FIRST)])
             error = teardowns.all[EndpointId(FIRST)].error
             assert error is not None

@@ -6,7 +6,7 @@ CNI plugins clean up completely only if DEL finds the link in the namespace of A
 the addresses of the result (measured): they find masquerade rules, for example, by these addresses. So in mode *move*
 the link is brought back to its staging namespace, from wherever it is; a veth replaces a link that no longer exists.
 
-In the modes *hybrid* and *direct* DEL runs through the pin. It keeps the sandbox, with the link and its addresses,
+In mode *sandbox* DEL runs through the pin. It keeps the sandbox, with the link and its addresses,
 until then; usually the container has ended and Docker has removed its own mount. If the container is running (`docker
 network disconnect`), the link is moved to a staging namespace first. DEL also runs there if the link is gone, because
 the host was rebooted or an operator removed it. That namespace is then mounted at the pin: plugins receive the path of

@@ -162,7 +162,6 @@ _IN_SANDBOX: Final = frozenset({Phase.JOINING, Phase.JOINED})
 
 _OPEN_AT_FIRST: Final = "the container runs already, and the link would be open until the plugin egress has run"
 _GIVE_A_NAME: Final = endpoint_option("com.docker.network.endpoint.ifname", "NAME")
-
 """How a user gives a link a name that no other link of the container has."""
 
 
@@ -303,7 +302,7 @@ class PlaceFinder:
 
 
 def why_no_link(record: EndpointRecord) -> str:
-    """Return why no link can be made in a sandbox, and in mode *direct*, which moves none instead, what to do."""
+    """Return why no link can be made there; with *direct*, also what to do."""
     reason = f"the sandbox is gone, or has a link {record.attachment.ifname} already"
     if record.attachment.mode.falls_back_to_move:
         return reason

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The attacher of the modes *hybrid* and *direct*: plugins run in the sandbox itself, at Join.
+"""The attacher of mode *sandbox*, by *hybrid* or *direct*: plugins run in the sandbox itself, at Join.
 
 No namespace move is needed, neither by us nor by libnetwork, and whatever plugins make in the sandbox stays as it is.
 
@@ -9,7 +9,7 @@ hybrid    CreateEndpoint: the IPAM plugin; Docker learns the addresses     Join:
 direct    CreateEndpoint: nothing; Docker does not learn the addresses     Join: all plugins, in the sandbox
 ```
 
-If the link cannot be made in the sandbox, an endpoint of mode *hybrid* changes to mode *move*: its plugins run in a
+If the link cannot be made in the sandbox, a *hybrid* endpoint changes to mode *move*: its plugins run in a
 staging namespace at Join, with the reserved addresses, and libnetwork moves the link. See `place_finder.py`.
 """
 
@@ -102,7 +102,7 @@ class SandboxAttacher:
         return record
 
     def create_reply(self, record: EndpointRecord) -> ChosenInterface:
-        """Return the reserved addresses and the MAC that the link will have; nothing in mode *direct*."""
+        """Return the reserved addresses and the MAC that the link will have; nothing with *direct*."""
         return choose_interface(snapshot_of(Endpoint(record)), record.requested)
 
     async def attach(self, record: EndpointRecord) -> EndpointRecord:

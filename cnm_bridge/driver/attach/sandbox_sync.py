@@ -251,11 +251,11 @@ class SandboxSync:
             # Before Engine 28 it is not known at Join.
             allowed = replace(joined, snapshot=await self.as_allowed(joined.sandbox, joined.snapshot))
             link = self.kernel.link_in_sandbox(joined.sandbox, joined.endpoint.altname)
-            done = await link.sync(allowed.sandbox_plan)
-        if done is None:
+            added = await link.sync(allowed.sandbox_plan)
+        if added is None:
             return
-        if done:
-            log.info("endpoint.synced", endpoint_id=joined.endpoint.id, added=done)
+        if added:
+            log.info("endpoint.synced", endpoint_id=joined.endpoint.id, added=added)
         self._watches.cancel(joined.endpoint.id)
 
     async def run(self) -> None:

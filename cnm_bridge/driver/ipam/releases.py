@@ -227,24 +227,21 @@ class Releases:
             for one in map(self._store.ipam.find_address, self.all)
             if one is not None and one.section == section and self._may_free(one, wanted)
         ]
-        await self._wait_tried(pending, limit_s, or_until=is_any_released)
+        await self.wait_tried(pending, limit_s, or_until=is_any_released)
         return is_any_released()
 
-    async def wait_tried(self, record_ids: Iterable[AddressId], limit_s: float) -> None:
+    async def wait_tried(
+        self, record_ids: Iterable[AddressId], limit_s: float, *, or_until: Callable[[], bool] = lambda: False
+    ) -> None:
         """Wait for the first attempts of releases, or for the next ones of those that have failed.
 
         Endpoints that have the addresses, and whose teardown is pending, are torn down at once.
         """
-        await self._wait_tried(record_ids, limit_s, or_until=lambda: False)
-
-    async def _wait_tried(
-        self, record_ids: Iterable[AddressId], limit_s: float, *, or_until: Callable[[], bool]
-    ) -> None:
-        wanted = {record_id: self.begin(record_id) for record_id in record_ids}
+        pending = {record_id: self.begin(record_id) for record_id in record_ids}
         with suppress(TimeoutError):
             async with asyncio.timeout(limit_s), asyncio.TaskGroup() as tasks:
-                hastening = tasks.create_task(self._hasten_teardowns(wanted))
-                await self._retries.wait_attempted(wanted.values(), or_until=or_until)
+                hastening = tasks.create_task(self._hasten_teardowns(pending))
+                await self._retries.wait_attempted(pending.values(), or_until=or_until)
                 hastening.cancel()
 
     async def _hasten_teardowns(self, record_ids: Iterable[AddressId]) -> None:

@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Hashable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from ipaddress import IPv4Address, IPv4Interface, IPv6Address, IPv6Interface, ip_interface, ip_network
+from ipaddress import ip_interface, ip_network
 from typing import Final
 
 import structlog
@@ -34,7 +34,7 @@ from cni_bridge_state import (
     ReservationRecord,
 )
 from cni_bridge_state.store import Store
-from cni_invoker import CniError, PluginFailed, Result, Runtime, run_preflight
+from cni_invoker import CniError, PluginFailed, Runtime, run_preflight
 from cnm_bridge.core.errors import BadOption, Refused
 from cnm_bridge.core.ipam.address import is_assignable, plan_address, refuse_address, take_address
 from cnm_bridge.core.ipam.sections import (
@@ -49,6 +49,7 @@ from cnm_bridge.core.ipam.sections import (
     section_name,
 )
 from cnm_bridge.core.ipam.wire import ReleaseAddress, RequestAddress, RequestPool
+from cnm_bridge.core.link_state import IpAddress, IpInterface
 from cnm_bridge.core.lists.address_ranges import overlap
 from cnm_bridge.driver.ipam.releases import PluginRuns, Releases
 from cnm_bridge.driver.ipam.sections import Sections
@@ -56,10 +57,6 @@ from cnm_bridge.driver.teardown.address_owners import describe_address, describe
 from cnm_bridge.system.scheduling import KeyedLocks
 
 log = structlog.get_logger()
-
-IpAddress = IPv4Address | IPv6Address
-
-IpInterface = IPv4Interface | IPv6Interface
 
 _DIGITS: Final = 4
 """The bytes that tell pools of one subnet apart."""
@@ -153,12 +150,10 @@ class IpamService:
         """Return the section that a request names, or the only one with its subnet."""
         name = section_name(request.options)
         if name is not None:
-            found = await asyncio.to_thread(self.sections.find, name)
-        elif request.subnet is not None:
-            found = await asyncio.to_thread(self.sections.find_with_subnet, request.subnet)
-        else:
-            raise BadOption(OPTION, f"it is missing; {NAME_IT}")
-        return found
+            return await asyncio.to_thread(self.sections.find, name)
+        if request.subnet is not None:
+            return await asyncio.to_thread(self.sections.find_with_subnet, request.subnet)
+        raise BadOption(OPTION, f"it is missing; {NAME_IT}")
 
     async def release_pool(self, pool_id: PoolId) -> None:
         """Remove a pool, if there is one. Its network is gone, so addresses that it still has are released."""
@@ -239,7 +234,9 @@ class IpamService:
                 result = await self.plugins.add(record, reservation)
                 address = take_address(pool, result, request.address)
                 self._refuse_kept(section, address)
-                await self.store.ipam.put_address(_reserved(record, reservation, address, result))
+                reservation = replace(reservation, result=result.document)
+                reserved = replace(record, phase=AddressPhase.RESERVED, address=address, reservation=reservation)
+                await self.store.ipam.put_address(reserved)
         except BaseException as exc:
             if not _is_refusal(exc):
                 self.releases.note_unanswered(record.id)
@@ -327,15 +324,4 @@ def _new_address(pool: AddressPoolRecord, request: RequestAddress) -> AddressRec
         name=request.name,
         reservation=None,
         created_at=int(time.time()),
-    )
-
-
-def _reserved(
-    record: AddressRecord, reservation: ReservationRecord, address: IpInterface, result: Result
-) -> AddressRecord:
-    return replace(
-        record,
-        phase=AddressPhase.RESERVED,
-        address=address,
-        reservation=replace(reservation, result=result.document),
     )

@@ -43,9 +43,6 @@ _CHAINS: Final = ("CNI-", "CNI-DN-", "CNI-SN-")
 _DATA_DIRECTORY: Final = Path("/var/lib/cni/networks")
 """host-local's data directory, unless its configuration has `dataDir`."""
 _LOCK: Final = "lock"
-CACHE_DIRECTORIES: Final = (Path("/var/lib/cni"), Path("/var/lib/cni/cache"))
-"""Where other CNI runtimes on this host cache their attachments, in libcni's layout: cnitool, containerd, Podman and
-nerdctl use libcni's default; cri-dockerd has the other one."""
 log = structlog.get_logger()
 
 _COMMANDS: Final = ("iptables-save", "ip6tables-save")
@@ -194,15 +191,15 @@ def owned_rules(rules: Iterable[HostRule]) -> Iterator[PluginArtifact]:
 async def _read(command: str, limit_s: float) -> str:
     """Return the output of iptables-save or ip6tables-save; empty if it fails."""
     try:
-        done = await run_command(command, limit_s=limit_s)
+        saved = await run_command(command, limit_s=limit_s)
     except TimeoutError:
         log.warning("rules.unread", command=command, error=f"no answer within {limit_s:g} s")
     except OSError as exc:  # a host without iptables has no such rules
         log.debug("rules.unread", command=command, error=str(exc))
     else:
-        if done.succeeded:
-            return done.output
-        log.debug("rules.unread", command=command, error=done.error)
+        if saved.succeeded:
+            return saved.output
+        log.debug("rules.unread", command=command, error=saved.error)
     return ""
 
 

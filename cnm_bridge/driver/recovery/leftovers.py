@@ -68,14 +68,17 @@ class Leftovers:
     artifacts: tuple[PluginArtifact, ...]
 
 
-class LeftoverSearch:
-    """Finds leftovers."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftoverFinder:
+    """Finds and removes leftovers."""
 
-    def __init__(self, store: Store, kernel: Kernel, run_dir: Path) -> None:
-        self._store = store
-        self._kernel = kernel
-        self._run_dir = run_dir
-        self._directories = staging_directory(run_dir), pin_directory(run_dir)
+    store: Store
+    lists: NetworkLists
+    kernel: Kernel
+    teardowns: TeardownQueue
+    locks: KeyedLocks[EndpointId]
+    run_dir: Path
+    boot_id: str
 
     async def find(
         self, networks: Iterable[str], configurations: Iterable[JsonObject] = ()
@@ -92,8 +95,9 @@ class LeftoverSearch:
         # Records are read first and last, so that they include what is created or removed meanwhile.
         known = self._known()
         others = await self._find_others()
-        links = _by_attachment(await self._kernel.host_links())
-        paths = [path for one in self._directories for path in await self._kernel.namespaces_in(one)]
+        links = _by_attachment(await self.kernel.host_links())
+        directories = staging_directory(self.run_dir), pin_directory(self.run_dir)
+        paths = [path for directory in directories for path in await self.kernel.namespaces_in(directory)]
         mounted = {AttachmentId(path.name) for path in paths if is_attachment_id(path.name)}
         rules = owned_rules(await read_rules())
         reservations = await self._find_reservations(networks, configurations)
@@ -119,12 +123,12 @@ class LeftoverSearch:
         return (await self._find_reservations(networks, configurations)).unwritten
 
     def _known(self) -> set[AttachmentId]:
-        reserved = (AttachmentId(record.id) for record in self._store.ipam.reservations())
-        return {*(record.attachment.id for record in self._store.endpoints()), *reserved}
+        reserved = (AttachmentId(record.id) for record in self.store.ipam.reservations())
+        return {*(record.attachment.id for record in self.store.endpoints()), *reserved}
 
     async def _find_reservations(self, networks: Iterable[str], configurations: Iterable[JsonObject]) -> Reservations:
-        records, addresses = self._store.endpoints(), self._store.ipam.reservations()
-        sections = (*(pool.section for pool in self._store.ipam.pools()), *(one.section for one in addresses))
+        records, addresses = self.store.endpoints(), self.store.ipam.reservations()
+        sections = (*(pool.section for pool in self.store.ipam.pools()), *(one.section for one in addresses))
         names = {*networks, *sections, *filter(None, (record.attachment.network for record in records))}
         reserved = (one.reservation.configuration for one in addresses if one.reservation is not None)
         stored = (*configurations, *(record.attachment.configuration for record in records), *reserved)
@@ -141,22 +145,9 @@ class LeftoverSearch:
         return await asyncio.to_thread(find)
 
     async def _find_others(self) -> frozenset[AttachmentId]:
-        return attachments_of_others(await self._kernel.mounted_namespaces(), self._run_dir)
+        return attachments_of_others(await self.kernel.mounted_namespaces(), self.run_dir)
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RemoveLeftovers:
-    """Removes leftovers: staging namespaces, links, and the plugins' artifacts."""
-
-    store: Store
-    lists: NetworkLists
-    kernel: Kernel
-    teardowns: TeardownQueue
-    locks: KeyedLocks[EndpointId]
-    run_dir: Path
-    boot_id: str
-
-    async def __call__(self, leftovers: Leftovers) -> None:
+    async def remove(self, leftovers: Leftovers) -> None:
         """Remove the leftovers of an endpoint, unless its link may be in a sandbox.
 
         If the artifacts identify the CNI network, the endpoint gets a new record and is torn down: its plugins find
@@ -168,7 +159,7 @@ class RemoveLeftovers:
             async with self.locks.hold(endpoint_id):
                 if self.store.find_attachment(attachment_id) is not None or await self._is_in_use(attachment_id):
                     return
-                if attachment_id in attachments_of_others(await self.kernel.mounted_namespaces(), self.run_dir):
+                if attachment_id in await self._find_others():
                     return
                 log.warning(
                     "endpoint.leftovers",

@@ -27,7 +27,7 @@ from cnm_bridge.driver.networks.lists import NetworkLists
 from cnm_bridge.driver.networks.service import NetworkService
 from cnm_bridge.driver.networks.ways_out import WaysOut
 from cnm_bridge.driver.recovery.artifacts import remove_unwritten
-from cnm_bridge.driver.recovery.leftovers import Leftovers, LeftoverSearch, RemoveLeftovers
+from cnm_bridge.driver.recovery.leftovers import LeftoverFinder, Leftovers
 from cnm_bridge.driver.recovery.rebuild_endpoint import RebuildEndpoint
 from cnm_bridge.driver.recovery.trusted_engine import (
     UNKNOWN_TO_ENGINE,
@@ -101,11 +101,10 @@ class Repair:
     engine: TrustedEngine
     liveness: Liveness
     lists: NetworkLists
-    search: LeftoverSearch
+    leftovers: LeftoverFinder
     networks: NetworkService
     teardowns: TeardownQueue
     rebuild_endpoint: RebuildEndpoint
-    remove_leftovers: RemoveLeftovers
     grace_s: float
     _warned_before: frozenset[tuple[str, str]] = field(default=frozenset(), init=False)
     _warned_now: set[tuple[str, str]] = field(default_factory=set, init=False)
@@ -135,21 +134,21 @@ class Repair:
         due = await self.liveness.without_in_use(unchanged_since(first.dead_records, second.dead_records))
         async with asyncio.TaskGroup() as tasks:
             for record in due:
-                tasks.create_task(self._abandon(*second.dead[record.id]))
+                tasks.create_task(self._tear_down(*second.dead[record.id]))
         for network_id in second.networks & first.networks:
             log.warning("network.dead", network_id=network_id, reason=UNKNOWN_TO_ENGINE)
             await self.networks.forget(network_id)
         for endpoint_id in second.unknown.keys() & first.unknown.keys():
             await self._try_rebuild(*second.unknown[endpoint_id])
         for attachment_id in (second.leftovers.keys() & first.leftovers.keys()) - second.unknown.keys():
-            await self.remove_leftovers(second.leftovers[attachment_id])
+            await self.leftovers.remove(second.leftovers[attachment_id])
         return second.answer
 
-    async def _abandon(self, record: EndpointRecord, reason: str) -> None:
+    async def _tear_down(self, record: EndpointRecord, reason: str) -> None:
         log.warning("endpoint.dead", endpoint_id=record.id, phase=record.phase.value, reason=reason)
         with suppress(TimeoutError):  # the next round tries again
             async with asyncio.timeout(_LOCKED_LIMIT_S):
-                await self.teardowns.abandon(record)
+                await self.teardowns.tear_down(record)
 
     async def _compare(self) -> Differences:
         """Compare once, and do what needs no second comparison."""
@@ -173,7 +172,7 @@ class Repair:
         """
         # Records first: a record stored later is not compared, so a new endpoint does not look like a lost one.
         endpoints, networks = self.store.endpoints(), self.store.networks()
-        unwritten = await self.search.find_unwritten(self.lists.bound_names(), self.lists.bound_documents())
+        unwritten = await self.leftovers.find_unwritten(self.lists.bound_names(), self.lists.bound_documents())
         dead: dict[EndpointId, tuple[EndpointRecord, str]] = {}
         try:
             dead |= {record.id: (record, DEAD) for record in await self.liveness.find_dead(endpoints)}
@@ -205,7 +204,7 @@ class Repair:
 
     async def _find_leftovers(self) -> Mapping[AttachmentId, Leftovers]:
         try:
-            return await self.search.find(self.lists.bound_names(), self.lists.bound_documents())
+            return await self.leftovers.find(self.lists.bound_names(), self.lists.bound_documents())
         except KernelError as exc:
             log.warning("reconcile.kernel_unread", error=str(exc))
             return {}

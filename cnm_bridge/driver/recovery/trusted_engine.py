@@ -51,7 +51,7 @@ def knows_any(view: EngineView, networks: Iterable[NetworkRecord]) -> bool:
 def find_foreign(
     view: EngineView, networks: Iterable[NetworkRecord], endpoints: Iterable[EndpointRecord]
 ) -> frozenset[NetworkId]:
-    """Return the networks that another engine has made, not the one that was asked.
+    """Return the networks made by an engine other than the one asked.
 
     Only the engine that has made a network can say that it no longer exists. That is the engine that has listed it. If
     none has yet, the process that requested the network decides: it belongs to an engine if it has also requested a

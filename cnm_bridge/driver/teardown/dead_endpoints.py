@@ -60,11 +60,11 @@ class DeadEndpoints:
         try:
             async with asyncio.timeout_at(until):
                 gone = await self.liveness.without_in_use(await self.liveness.find_dead(records))
-                dead = {record.id: record for record in (*gone, *await self.liveness.find_abandoned(records))}
+                dead = {record.id: record for record in (*gone, *await self.liveness.find_without_container(records))}
                 async with asyncio.TaskGroup() as tasks:  # one of them may be locked for long
                     for record in dead.values():
                         log.warning("endpoint.dead", endpoint_id=record.id, reason=_DEAD)
-                        tasks.create_task(self.teardowns.abandon(record))
+                        tasks.create_task(self.teardowns.tear_down(record))
         except TimeoutError:
             pass
         except KernelError as exc:  # the caller's own error is reported instead

@@ -6,7 +6,7 @@ A record may be out of date, because its last write was lost or an older export 
 endpoints than it has, or may not be the only engine that uses this driver.
 
 In mode *move* the link may be in the host namespace: before libnetwork moves it into the sandbox, and afterwards. In
-the modes *hybrid* and *direct* it is in the sandbox only, and the pin does not count, which keeps the namespace until
+mode *sandbox* it is in the sandbox only, and the pin does not count, which keeps the namespace until
 DEL.
 """
 
@@ -36,7 +36,7 @@ _IN_USE: Final = (
 
 @dataclass(slots=True)
 class Liveness:
-    """Finds endpoints that are dead, abandoned or in use."""
+    """Finds endpoints that are dead or in use."""
 
     store: Store
     kernel: Kernel
@@ -67,7 +67,7 @@ class Liveness:
             if record.attachment.mode.in_sandbox or not _is_in_host_netns(record, in_host_netns)
         )
 
-    async def find_abandoned(self, records: Iterable[EndpointRecord]) -> tuple[EndpointRecord, ...]:
+    async def find_without_container(self, records: Iterable[EndpointRecord]) -> tuple[EndpointRecord, ...]:
         """Return the endpoints that belong to no container that runs or is being started.
 
         These are joined endpoints without a process in their sandbox, and unjoined ones whose caller has ended. A
@@ -109,7 +109,7 @@ class Liveness:
             in_host_netns = await self._names_in_host_netns()
             after = await self._look(suspects)  # again, so that no link in transit is missed
 
-        def is_abandoned(record: EndpointRecord) -> bool:
+        def has_no_container(record: EndpointRecord) -> bool:
             may_be_moved = (
                 not record.attachment.mode.in_sandbox
                 and record.id not in unwanted
@@ -122,7 +122,7 @@ class Liveness:
                 and not (record.first_process and self._runs(record.first_process))
             )
 
-        return await asyncio.to_thread(lambda: tuple(filter(is_abandoned, suspects)))
+        return await asyncio.to_thread(lambda: tuple(filter(has_no_container, suspects)))
 
     async def has_ended(self, record: EndpointRecord) -> bool:
         """Return whether the container of an endpoint has certainly ended; looks at each process of the host.
@@ -150,7 +150,7 @@ class Liveness:
         return frozenset(record.id for record in wanted if _is_in_use(record, seen))
 
     async def find_in_place(self, records: Iterable[EndpointRecord]) -> frozenset[EndpointId]:
-        """Return the endpoints whose link is in the sandbox that Docker has told, whether processes run there or not.
+        """Return the endpoints whose link is in the sandbox that Docker named, whether processes run there or not.
 
         Raises:
             KernelError: The sandboxes cannot be read.

@@ -177,7 +177,7 @@ class TeardownQueue:
             if pending.urgency is Urgency.NORMAL:  # no call waits for it
                 pending.urgency = Urgency.DEFERRED
 
-    async def abandon(self, record: EndpointRecord) -> None:
+    async def tear_down(self, record: EndpointRecord) -> None:
         """Tear down, at once, an endpoint that Docker will never delete.
 
         Nothing happens if its record has changed since the caller read it.

@@ -37,10 +37,13 @@ from cnm_bridge.core.planning.mac import plugins_mac
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.driver.attach.leases import find_listener
 from cnm_bridge.driver.ipam.sections import Sections, read_section, section_files
-from cnm_bridge.driver.recovery.artifacts import CACHE_DIRECTORIES, PluginArtifact, find_reservations
+from cnm_bridge.driver.recovery.artifacts import PluginArtifact, find_reservations
 from cnm_bridge.operator.doctor.facts import ConfiguredNetwork, Facts, Finding, Severity, error, note, warning
 
 _PACKAGE: Final = "containernetworking-plugins"
+_CACHE_DIRECTORIES: Final = (Path("/var/lib/cni"), Path("/var/lib/cni/cache"))
+"""Where other CNI runtimes on this host cache their attachments, in libcni's layout: cnitool, containerd, Podman and
+nerdctl use libcni's default; cri-dockerd has the other one."""
 _NEARLY_FULL: Final = 0.9
 _YOUNG_S: Final = 60.0
 """A younger reservation may belong to an ADD of another runtime, which has not filled its cache yet."""
@@ -161,7 +164,7 @@ def _find_dead(network: NetworkConfigurationList, used: frozenset[str]) -> tuple
 def _list_cache_files() -> frozenset[str]:
     """Return the names of other runtimes' cache files."""
     found: set[str] = set()
-    for directory in CACHE_DIRECTORIES:
+    for directory in _CACHE_DIRECTORIES:
         with suppress(OSError):  # the directory may not exist
             found.update(file.name for file in (directory / "results").iterdir())
     return frozenset(found)
