@@ -53,7 +53,7 @@ class Runtime:
         lock_dir: Directory of the lock on shared iptables chains, normally `DEFAULT_LOCK_DIR`, so that all runtimes of
             the host share it. None: no lock.
         running_dir: Where the running plugins are recorded, so that those of a killed process can be killed; with a
-            `FileCache`, use its `running_dir`. None: not recorded, and such plugins keep running.
+            `cni_tool.FileCache`, use its `running_dir`. None: not recorded, and such plugins keep running.
         in_process: The plugins that run in this process, by type, e.g. `installed_plugins()`; executables of these
             types are not used. What they get and give is that of an executable, but they cannot be killed: after a
             timeout or a cancellation the call goes on in its thread, and the next one for the container waits for it.
