@@ -150,7 +150,7 @@ def measure_imports() -> None:
     rows = {
         "bare Python": "pass",
         "Runtime": "from cni_invoker import Runtime; Runtime('/opt/cni/bin')",
-        "CachedRuntime.open": "from cni_invoker import CachedRuntime; CachedRuntime.open('/x', '/x')",
+        "CachedRuntime.open": "from cni_tool import CachedRuntime; CachedRuntime.open('/x', '/x')",
         "cni_plugin": "import cni_plugin",
     }
     best = dict.fromkeys(rows, float("inf"))
