@@ -79,11 +79,6 @@ async def fill_log(store: Store) -> None:
             await store.put_engine_identity("x" * 1000)
 
 
-def deleted_by(fakes: FakePlugins) -> list[str]:
-    """Return the plugins whose DEL has run, in order."""
-    return [name for name, verb in fakes.calls if verb == "DEL"]
-
-
 async def test_a_repeated_teardown_resumes(store: Store, kernel: Kernel, fakes: FakePlugins, tmp_path: Path) -> None:
     """Plugins whose DEL has completed do not run again, not even after a restart of the daemon."""
     fakes.install("bridge", DEL=[FAILS, FAILS, {}])
@@ -93,7 +88,7 @@ async def test_a_repeated_teardown_resumes(store: Store, kernel: Kernel, fakes: 
     failed = store.get_endpoint(EndpointId(FIRST))
     assert (failed.phase, failed.deleted) == (Phase.DELETING, (1, 2))
     await teardown_of(store, kernel, fakes)(failed)
-    assert deleted_by(fakes) == ["third", "firewall", "bridge", "bridge", "bridge"]
+    assert fakes.deleted() == ["third", "firewall", "bridge", "bridge", "bridge"]
     assert store.endpoints() == ()
 
 
@@ -110,7 +105,7 @@ async def test_a_teardown_on_a_full_disk(disk: Path, kernel: Kernel, fakes: Fake
     (disk / "filling").unlink()
     await teardown(store.get_endpoint(EndpointId(FIRST)))
     assert store.find_endpoint(EndpointId(FIRST)) is None
-    assert deleted_by(fakes) == ["third", "firewall", "bridge"]
+    assert fakes.deleted() == ["third", "firewall", "bridge"]
     store.close()
 
 
@@ -122,7 +117,7 @@ async def test_addresses_that_no_link_can_have(
     record = record_of(FIRST, tmp_path / "netns" / "first", Phase.JOINED, addresses=[ADDRESS, strange])
     await put(store, record)
     await teardown_of(store, kernel, fakes)(store.get_endpoint(EndpointId(FIRST)))
-    assert deleted_by(fakes) == ["third", "firewall", "bridge"]
+    assert fakes.deleted() == ["third", "firewall", "bridge"]
     assert store.endpoints() == ()
 
 
@@ -166,7 +161,7 @@ async def test_an_address_claimed_by_a_new_endpoint(
         pytest.raises(AddressClaimed, match="firewall"),
     ):
         await teardown(first)
-    assert (deleted_by(fakes), store.get_endpoint(first.id).deleted) == (["third"], (2,))
+    assert (fakes.deleted(), store.get_endpoint(first.id).deleted) == (["third"], (2,))
     await teardown(store.get_endpoint(first.id))
     received = {c.plugin: bool(c.stdin.get("prevResult")) for c in fakes.commands if c.verb == "DEL"}
     assert received == {"bridge": True, "third": True, "firewall": True}
@@ -206,7 +201,7 @@ async def test_addresses_are_shown_to_the_plugin_that_failed_only(
     with pytest.raises(PluginFailed, match="xtables lock"):
         await teardown(store.get_endpoint(EndpointId(FIRST)))
     assert store.get_endpoint(EndpointId(FIRST)).deleted == (0, 2)
-    assert deleted_by(fakes).count("bridge") == 6
+    assert fakes.deleted().count("bridge") == 6
     await teardown(store.get_endpoint(EndpointId(FIRST)))
     assert store.endpoints() == ()
 
@@ -220,5 +215,5 @@ async def test_a_plugin_that_lost_a_chain_is_shown_its_addresses_one_by_one(
     netns = tmp_path / "netns" / "first"
     await put(store, record_of(FIRST, netns, Phase.JOINED, addresses=[ADDRESS, "10.1.0.10"]))
     await teardown_of(store, kernel, fakes)(store.get_endpoint(EndpointId(FIRST)))
-    assert deleted_by(fakes) == ["third", "firewall", *["bridge"] * 6]
+    assert fakes.deleted() == ["third", "firewall", *["bridge"] * 6]
     assert store.endpoints() == ()

@@ -79,11 +79,6 @@ async def put_joining(store: Store, netns: Path, *plugins: JsonObject) -> None:
         await store.put_endpoint(replace(made, phase=phase))
 
 
-def deleted_by(fakes: FakePlugins) -> list[str]:
-    """Return the plugins whose DEL has run, in order."""
-    return [name for name, verb in fakes.calls if verb == "DEL"]
-
-
 @pytest.mark.parametrize("whose", ["killed in ADD", "killed in DEL", "the container's"])
 async def test_a_device_whose_plugin_was_killed(
     store: Store, kernel: Kernel, runtime: Runtime, *, host: Namespace, pin: Path, tmp_path: Path, whose: str
@@ -116,7 +111,7 @@ async def test_a_repeated_teardown_resumes(
     with pytest.raises(PluginFailed, match="xtables lock"):
         await tear_down()
     await tear_down()
-    assert deleted_by(fakes) == ["third", "firewall", "bridge", "bridge", "bridge"]
+    assert fakes.deleted() == ["third", "firewall", "bridge", "bridge", "bridge"]
     assert store.endpoints() == ()
     assert not is_namespace(pin)
 
@@ -138,7 +133,7 @@ async def test_a_link_of_another_network(
         await tear_down()
         assert sandbox.addresses("eth0") == ["10.9.0.2/24"]
         assert sandbox.altnames("eth0") == ()
-    assert deleted_by(fakes) == ["third", "firewall", "bridge"]
+    assert fakes.deleted() == ["third", "firewall", "bridge"]
     deletes = [command for command in fakes.commands if command.verb == "DEL"]
     assert {command.environment["CNI_NETNS"] for command in deletes} == {str(pin)}
     assert {None, sandbox.path.stat().st_ino}.isdisjoint(command.netns_inode for command in deletes)
@@ -209,7 +204,7 @@ async def test_a_record_from_before_join(
     for phase in (Phase.PENDING, Phase.READY):
         await store.put_endpoint(replace(ready, phase=phase))
     await tear_down()
-    assert deleted_by(fakes) == ["third", "bridge", "host-local"]
+    assert fakes.deleted() == ["third", "bridge", "host-local"]
     assert not is_namespace(pin)
 
 
@@ -219,5 +214,5 @@ async def test_a_reservation_alone(store: Store, fakes: FakePlugins, tear_down: 
     record = replace(made, attachment=replace(made.attachment, mode=AttachMode.HYBRID), deleted=(1, 2))
     await store.put_endpoint(record)
     await tear_down()
-    assert deleted_by(fakes) == ["host-local"]
+    assert fakes.deleted() == ["host-local"]
     assert not is_namespace(tmp_path / "run/netns" / ID)

@@ -93,6 +93,10 @@ class FakePlugins:
         log = self.directory / "commands.jsonl"
         return tuple(map(Command.from_line, log.read_bytes().splitlines())) if log.exists() else ()
 
+    def deleted(self) -> list[str]:
+        """Return the plugins whose DEL has run, in order."""
+        return [name for name, verb in self.calls if verb == "DEL"]
+
     @property
     def calls(self) -> tuple[tuple[str, str], ...]:
         """Plugin and verb of every call, in order."""

@@ -287,6 +287,12 @@ class Scene:
         return error
 
 
+def rules_of(lab: Lab, address: str) -> list[str]:
+    """Return the rules that allow the address to send and receive."""
+    rules = lab.run("iptables", "-t", "filter", "-S").stdout.splitlines()
+    return sorted(rule for rule in rules if f"{address}/32" in rule)
+
+
 def reaches(container: Container, address: str, *, seconds: int = 5) -> bool:
     """Return whether `address` answers a ping of the container within some seconds."""
     try:

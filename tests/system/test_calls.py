@@ -67,19 +67,6 @@ def test_a_repetition_with_an_empty_body_changes_nothing(scene: Scene) -> None:
     call(lab, "DeleteNetwork", {"NetworkID": NETWORK})
 
 
-def test_an_address_outside_the_lists_subnet(scene: Scene) -> None:
-    """An address of Docker's choice that the IPAM plugin refuses is an error with the plugin's message."""
-    lab = scene.lab
-    create_network(lab, scene.configure(bridge(scene.subnet())))
-    before = lab.state()
-    for key, address, length in (("Address", "10.9.0.2", 24), ("AddressIPv6", "fd09::2", 64)):
-        interface = {key: f"{address}/{length}"}
-        answer = call(lab, "CreateEndpoint", {**BOTH, "Interface": interface, "Options": {}})
-        assert f"failed to allocate all requested IPs: {address}" in get_str(answer, "Err")
-    assert lab.wait_clean(before) == ""
-    call(lab, "DeleteNetwork", {"NetworkID": NETWORK})
-
-
 def test_two_concurrent_creates_of_one_endpoint(scene: Scene) -> None:
     """Plugins run once, and both calls have the same answer."""
     lab = scene.lab

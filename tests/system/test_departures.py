@@ -18,7 +18,7 @@ from tests.lab import PLUGIN_SOCKET, Lab, wait_until
 from tests.system.calls import BOTH, ENDPOINT, NETWORK, call, create_endpoint, create_network, wait_torn_down
 from tests.system.peer import HOST_IP, ask, outside, serving
 from tests.system.plugin_lists import PORTMAP
-from tests.system.scene import PREV_RESULT, Scene, Subnet, bridge, reaches
+from tests.system.scene import PREV_RESULT, Scene, Subnet, bridge, reaches, rules_of
 
 Done = TypeVar("Done")
 
@@ -126,7 +126,7 @@ def test_rules_that_are_found_by_address(slow: Scene) -> None:
     address, plugins = fixed(slow.subnet())
     network = slow.network(slow.configure([*plugins, SLOW]))
     first = slow.run(network)
-    rules = _rules_of(lab, address)
+    rules = rules_of(lab, address)
     assert rules
     lab.docker("rm", "-f", first.name)
     with ThreadPoolExecutor() as threads:
@@ -134,7 +134,7 @@ def test_rules_that_are_found_by_address(slow: Scene) -> None:
         lab.remove(GATE)
         following.result()
     wait_torn_down(lab)
-    assert _rules_of(lab, address) == rules
+    assert rules_of(lab, address) == rules
     assert order(lab) == ["ADD", "DEL", "ADD"]
 
 
@@ -283,11 +283,6 @@ def test_a_stop_is_limited_by_the_drain_timeout(private_slow: Scene) -> None:
     lab.start_daemon()
     assert lab.wait_clean(before) == ""
     call(lab, "DeleteNetwork", {"NetworkID": NETWORK})
-
-
-def _rules_of(lab: Lab, address: str) -> list[str]:
-    rules = lab.run("iptables", "-t", "filter", "-S").stdout.splitlines()
-    return sorted(rule for rule in rules if f"{address}/32" in rule)
 
 
 def _received_calls(lab: Lab) -> int:

@@ -12,7 +12,7 @@ import pytest
 from cni_bridge_spec import get_objects
 from tests.lab import Lab, wait_until
 from tests.system.calls import ask_status
-from tests.system.scene import Scene, bridge, wait_logged
+from tests.system.scene import Scene, bridge, rules_of, wait_logged
 
 BROKEN: Final = "/run/broken"
 LIMIT_S: Final = 30.0
@@ -36,12 +36,6 @@ WAYS: Final = {
     "the plugin's file is missing": f"mv {FILE} {FILE}.away",
     "no descriptor is free": "prlimit --pid $PPID --nofile=8:",
 }
-
-
-def rules_of(lab: Lab, address: str) -> list[str]:
-    """Return the rules that allow the address to send and receive."""
-    rules = lab.run("iptables", "-t", "filter", "-S").stdout.splitlines()
-    return sorted(rule for rule in rules if f"{address}/32" in rule)
 
 
 def wait_repeated(lab: Lab) -> None:

@@ -133,17 +133,6 @@ def test_an_ipam_type_without_executable(scene: Scene, versions: JsonObject) -> 
     assert "right if vnet does not execute it" in explained
 
 
-def test_a_plugin_whose_result_has_no_addresses(scene: Scene) -> None:
-    """The masquerading of `bridge` is undone, although the last result of the chain has no addresses."""
-    scene.plugin("mute", """[ "$CNI_COMMAND" = ADD ] && echo '{"cniVersion": "1.0.0"}'; exit 0""")
-    network = scene.network(scene.configure([bridge(scene.subnet(), ipv6=True)[0], {"type": "mute"}]))
-    before = scene.lab.state()
-    container = scene.run(network)
-    assert len(container.link().addresses) == 2
-    scene.lab.docker("rm", "-f", container.name)
-    assert scene.lab.wait_clean(before) == ""
-
-
 def test_the_bridge_of_a_removed_network(private_scene: Scene) -> None:
     """No plugin removes it; the next network with its subnet is refused, with the command that removes the bridge."""
     scene = private_scene
