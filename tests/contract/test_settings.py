@@ -63,6 +63,7 @@ async def test_all_settings_of_the_daemon_are_found(
         cni_conf_dirs=(tmp_path / "net.d",),
         cni_bin_dirs=(tmp_path / "bin",),
         docker_host=f"unix://{tmp_path}/no-docker.sock",
+        socket=tmp_path / "s",
         admin_socket=served.admin,
         drain_timeout_s=5.0,
     )

@@ -225,7 +225,7 @@ class SandboxAttacher:
             without_ipv6=is_off,
             without_defaults=endpoint.record.internal,
             families=known_families(expected),
-            addresses=tuple(one for one in link_local if not (is_off and isinstance(one, IPv6Interface))),
+            addresses=tuple(address for address in link_local if not (is_off and isinstance(address, IPv6Interface))),
             keeps_ipv6=keeps_ipv6(endpoint.network, endpoint.record.attachment.ifname, expected.sysctls),
         )
         try:

@@ -149,7 +149,7 @@ class Releases:
 
         An address that is PENDING was not given to Docker: its call was never answered.
         """
-        unfinished = [one.id for one in self._store.ipam.addresses() if one.phase is not AddressPhase.RESERVED]
+        unfinished = [record.id for record in self._store.ipam.addresses() if record.phase is not AddressPhase.RESERVED]
         for record_id in unfinished:
             self.begin(record_id)
         self._unanswered.update(unfinished)
@@ -188,7 +188,9 @@ class Releases:
         released = tuple(records)
         await self.begin_all(released)
         waited = [
-            one.id for one in released if self._store.ipam.find_address(one.id) and not self._find_holders(one.id)
+            record.id
+            for record in released
+            if self._store.ipam.find_address(record.id) and not self._find_holders(record.id)
         ]
         await self.wait_tried(waited, _PATIENCE_S)
 
@@ -223,9 +225,9 @@ class Releases:
             return self._released[section] != since
 
         pending = [
-            one.id
-            for one in map(self._store.ipam.find_address, self.all)
-            if one is not None and one.section == section and self._may_free(one, wanted)
+            record.id
+            for record in map(self._store.ipam.find_address, self.all)
+            if record is not None and record.section == section and self._may_free(record, wanted)
         ]
         await self.wait_tried(pending, limit_s, or_until=is_any_released)
         return is_any_released()

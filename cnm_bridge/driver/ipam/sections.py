@@ -90,7 +90,7 @@ class Sections:
         except ConfigurationNotFound as exc:
             if not found:
                 broken = [*map(str, exc.problems), *unusable]
-                raise Refused(_none(name, index, [one.name for one in self._usable(index)], broken)) from exc
+                raise Refused(_none(name, index, [section.name for section in self._usable(index)], broken)) from exc
         else:
             if not found:
                 return section_of_list(network)

@@ -247,10 +247,10 @@ class IpamService:
 
     def _refuse_kept(self, section: IpamSection, address: IpInterface) -> None:
         """Refuse an address that the plugin could not assign when a record alone was made for it."""
-        for one in self.store.ipam.find_holders(section.name, address.ip):
-            if one.reservation is None:
+        for record in self.store.ipam.find_holders(section.name, address.ip):
+            if record.reservation is None:
                 raise Refused(
-                    f"{section} assigned {address}, which {describe_address(one)} has since before the range was "
+                    f"{section} assigned {address}, which {describe_address(record)} has since before the range was "
                     "extended; try again for another address"
                 )
 
@@ -264,17 +264,17 @@ class IpamService:
     async def _refuse_held(self, pool: AddressPoolRecord, address: IpAddress, *, is_gateway: bool) -> None:
         """Refuse an address that is reserved; if it is being released, wait for that."""
         holders = self.store.ipam.find_holders(pool.section, address)
-        leaving = [one.id for one in holders if one.phase is AddressPhase.RELEASING]
+        leaving = [record.id for record in holders if record.phase is AddressPhase.RELEASING]
         if leaving:
             await self.releases.wait_tried(leaving, _PATIENCE_S)
             holders = self.store.ipam.find_holders(pool.section, address)
-        for one in holders:
-            is_shared = is_gateway and one.use is AddressUse.GATEWAY and one.reservation is None
+        for record in holders:
+            is_shared = is_gateway and record.use is AddressUse.GATEWAY and record.reservation is None
             if not is_shared:
-                pending = self.releases.all.get(one.id)
+                pending = self.releases.all.get(record.id)
                 reason = f"; its release fails: {pending.error}" if pending is not None and pending.error else ""
                 raise Refused(
-                    f"{address} of IPAM section {pool.section} is in use by {describe_address(one)}{reason}; "
+                    f"{address} of IPAM section {pool.section} is in use by {describe_address(record)}{reason}; "
                     "choose another address; `docker network inspect NETWORK` shows those of containers"
                 )
 

@@ -51,7 +51,7 @@ class UnclaimedAddresses:
 
     def forget(self, record: AddressRecord) -> None:
         """Drop an address that has been released."""
-        self.uncertain = tuple(one for one in self.uncertain if one.id != record.id)
+        self.uncertain = tuple(other for other in self.uncertain if other.id != record.id)
 
     async def compare(self) -> None:
         """Compare twice, and release what both comparisons have found. Without an answer of the engine, do nothing.
@@ -82,8 +82,8 @@ class UnclaimedAddresses:
 
     async def _look(self) -> Unclaimed:
         before = time.time() - self.settled_s
-        pools = [one for one in self.store.ipam.pools() if one.created_at <= before]
-        addresses = [one for one in self.store.ipam.addresses() if one.created_at <= before]
+        pools = [pool for pool in self.store.ipam.pools() if pool.created_at <= before]
+        addresses = [address for address in self.store.ipam.addresses() if address.created_at <= before]
         identity = await self.engine.identity()
         networks = await self.engine.ipam_networks(self.driver)
         found = await asyncio.to_thread(find_unclaimed, pools, addresses, networks, identity)  # there may be thousands
@@ -93,7 +93,9 @@ class UnclaimedAddresses:
         return found
 
     async def _release(self, unclaimed: Sequence[AddressRecord], used: frozenset[str]) -> None:
-        kept = frozenset(one.id for one in unclaimed if one.address is not None and str(one.address.ip) in used)
+        kept = frozenset(
+            record.id for record in unclaimed if record.address is not None and str(record.address.ip) in used
+        )
         for record in unclaimed:
             facts = {"section": record.section, "address": str(record.address), "pool_id": record.pool}
             if record.id not in kept:
@@ -101,10 +103,10 @@ class UnclaimedAddresses:
             elif record.id not in self._warned:
                 log.warning("address.unclaimed_kept", **facts, reason="a container has it")
         self._warned = kept
-        await self.releases.release_all([one for one in unclaimed if one.id not in kept])
+        await self.releases.release_all([record for record in unclaimed if record.id not in kept])
 
 
 def _in_both(earlier: Sequence[Record], later: Sequence[Record]) -> tuple[Record, ...]:
     """Return the later records that are also among the earlier ones; one that was stored again in between is not."""
-    seen: dict[str, Record] = {one.id: one for one in earlier}
-    return tuple(one for one in later if seen.get(one.id) is one)
+    seen: dict[str, Record] = {record.id: record for record in earlier}
+    return tuple(record for record in later if seen.get(record.id) is record)

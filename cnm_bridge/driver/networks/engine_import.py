@@ -135,10 +135,10 @@ class NetworkNameResolver:
         questions = self._questions.find([network_id])
         with suppress(TimeoutError):
             async with asyncio.timeout(self.patience_s):
-                await self._questions.wait_until_each(questions, lambda one: one.is_done)
+                await self._questions.wait_until_each(questions, lambda question: question.is_done)
         record = self.store.find_network(network_id)
         if record is None or record.name is None:
-            answers = (one.error for one in questions if one.error is not None)
+            answers = (question.error for question in questions if question.error is not None)
             why = next(answers, "the Docker Engine does not know the network")
             raise Refused(
                 f"network {network_id} is not bound to a CNI configuration yet: it was made without -o cni.network, "

@@ -132,9 +132,9 @@ async def count_outdated(store: Store, directories: ConfigurationDirectories) ->
     digests = await asyncio.to_thread(digest_all)
     found: Counter[NetworkId] = Counter()
     time_slice = TimeSlice()
-    for one in store.endpoints():
-        made_from = one.configuration_digest
-        if made_from is not None and digests.get(one.attachment.network) != made_from:
-            found[one.network_id] += 1
+    for record in store.endpoints():
+        made_from = record.configuration_digest
+        if made_from is not None and digests.get(record.attachment.network) != made_from:
+            found[record.network_id] += 1
         await time_slice.pause()
     return found

@@ -121,7 +121,7 @@ class EndpointPlanner:
         if memory is None or memory.mac is None:
             return memory
         holders = map(self.store.get_endpoint, self.store.endpoints_with_mac(configuration, memory.mac))
-        is_taken = any(set(memory.addresses).isdisjoint(one.addresses) for one in holders)
+        is_taken = any(set(memory.addresses).isdisjoint(holder.addresses) for holder in holders)
         return replace(memory, mac=None) if is_taken else memory
 
     def _is_first(self, network_id: NetworkId, what: str) -> bool:

@@ -48,13 +48,13 @@ class ReadableIds:
             error: The error.
             own: The endpoint of the call, whose record may be gone.
         """
-        found = {(self._kind(kind, one, own), one) for kind, one in _ID.findall(error)}
+        found = {(self._kind(kind, docker_id, own), docker_id) for kind, docker_id in _ID.findall(error)}
         names: dict[str, str] = {}
         try:
             async with asyncio.timeout(_PATIENCE_S):
-                for kind, one in sorted(found, reverse=True):  # names of networks are stored
+                for kind, docker_id in sorted(found, reverse=True):  # names of networks are stored
                     if kind:
-                        names |= await (self._network(one) if kind == _NETWORK else self._endpoint(one))
+                        names |= await (self._network(docker_id) if kind == _NETWORK else self._endpoint(docker_id))
         except (EngineUnavailable, JsonError, TimeoutError):
             pass
 
@@ -67,21 +67,21 @@ class ReadableIds:
 
         return _ID.sub(replace, error)
 
-    def _kind(self, word: str | None, one: str, own: str | None) -> str:
+    def _kind(self, word: str | None, docker_id: str, own: str | None) -> str:
         """Return of what an ID is, "" if that is not known."""
         if word is not None and word in {_NETWORK, _ENDPOINT}:
             return word
-        return _ENDPOINT if one == own or self.store.find_attachment(AttachmentId(one)) is not None else ""
+        return _ENDPOINT if docker_id == own or self.store.find_attachment(AttachmentId(docker_id)) is not None else ""
 
     async def _network(self, network_id: str) -> Mapping[str, str]:
         record = self.store.find_network(NetworkId(network_id))
         name = record.name if record is not None and record.name else await self.engine.network_name(network_id)
         return {network_id: f"network {name}"} if name else {}
 
-    async def _endpoint(self, one: str) -> Mapping[str, str]:
-        record = self.store.find_endpoint(EndpointId(one)) or self.store.find_attachment(AttachmentId(one))
+    async def _endpoint(self, docker_id: str) -> Mapping[str, str]:
+        record = self.store.find_endpoint(EndpointId(docker_id)) or self.store.find_attachment(AttachmentId(docker_id))
         network = None if record is None else await self.engine.find_network(record.network_id)
         endpoint = None if record is None or network is None else network.endpoints.get(record.id)
         if record is None or endpoint is None or not endpoint.name:
             return {}
-        return {one: f"container {endpoint.name} (endpoint {record.id[:_SHORT]})"}
+        return {docker_id: f"container {endpoint.name} (endpoint {record.id[:_SHORT]})"}

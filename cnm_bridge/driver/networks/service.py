@@ -122,7 +122,7 @@ def _occupying(
     network: NetworkConfigurationList, addresses: Iterable[tuple[IpInterface, str]]
 ) -> Iterator[tuple[str, IpInterface]]:
     """Yield the links whose own network is a subnet of the list, or a part of one, each with its address."""
-    subnets = [one.subnet for one in find_ranges(network)]
+    subnets = [address_range.subnet for address_range in find_ranges(network)]
     for address, link in addresses:
         found = address.network
         if any(overlap(subnet, found) and found.prefixlen >= subnet.prefixlen for subnet in subnets):

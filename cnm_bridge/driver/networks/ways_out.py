@@ -124,7 +124,9 @@ class WaysOut:
         async with self._looking:
             if containers is None:
                 self._guarded.clear()
-                self._guarded.update(one.id for one in self.store.endpoints() if is_guarded(Endpoint(one).network))
+                self._guarded.update(
+                    record.id for record in self.store.endpoints() if is_guarded(Endpoint(record).network)
+                )
             try:
                 found = [one async for one in self._find(containers)] if self._guarded else []
             except EngineUnavailable as exc:
@@ -132,10 +134,10 @@ class WaysOut:
                 return
             now = {} if containers is None else dict(self._found)
             for container, records, networks in found:
-                is_closed = any(self._options(one).other_networks is OtherNetworks.DISCONNECT for one in records)
+                is_closed = any(self._options(record).other_networks is OtherNetworks.DISCONNECT for record in records)
                 left = await self._close(container, records[0].id, networks) if is_closed else networks
                 names = tuple(network.name for network in left)
-                for endpoint_id in (one.id for one in records):
+                for endpoint_id in (record.id for record in records):
                     if names and self._found.get(endpoint_id) != names:
                         log.warning("endpoint.way_out", endpoint_id=endpoint_id, networks=names)
                     now[endpoint_id] = names
@@ -232,8 +234,12 @@ class WaysOut:
         if containers is None:
             networks = {record.network_id for record in self._joined(self._guarded)}
             described = [await self.engine.find_network(network_id) for network_id in networks]
-            of_networks = [one for network in described if network for one in network.endpoints.values()]
-            containers = {one.container_id for one in of_networks if one.container_id and one.id in self._guarded}
+            of_networks = [endpoint for network in described if network for endpoint in network.endpoints.values()]
+            containers = {
+                endpoint.container_id
+                for endpoint in of_networks
+                if endpoint.container_id and endpoint.id in self._guarded
+            }
         known: dict[str, EngineNetwork | None] = {}
         ids = [*containers]
         for first in range(0, len(ids), _AT_ONCE):
@@ -246,7 +252,11 @@ class WaysOut:
     def _joined(self, endpoint_ids: Iterable[EndpointId]) -> Sequence[EndpointRecord]:
         """Return the joined ones of guarded endpoints, without those of networks that allow ways out."""
         records = map(self.store.find_endpoint, endpoint_ids)
-        return [one for one in records if one is not None and one.phase is Phase.JOINED and not self._allows(one)]
+        return [
+            record
+            for record in records
+            if record is not None and record.phase is Phase.JOINED and not self._allows(record)
+        ]
 
     async def _open_networks(
         self, container: EngineContainer, guarded: Collection[str], known: dict[str, EngineNetwork | None]

@@ -123,7 +123,7 @@ class LeaseKeeper:
         async with asyncio.TaskGroup() as tasks:
             closed = tasks.create_task(connection.wait_closed())
             while not closed.done():
-                renewals = {endpoint_id: one for endpoint_id, one in renewals.items() if not one.done()}
+                renewals = {endpoint_id: renewal for endpoint_id, renewal in renewals.items() if not renewal.done()}
                 for record in self.store.endpoints():
                     has_none = is_unknown or record.lease_holder != process or record.id in state.lost
                     if has_none and record.id not in renewals and _is_joined_with(record, socket):

@@ -128,9 +128,9 @@ class LeftoverFinder:
 
     async def _find_reservations(self, networks: Iterable[str], configurations: Iterable[JsonObject]) -> Reservations:
         records, addresses = self.store.endpoints(), self.store.ipam.reservations()
-        sections = (*(pool.section for pool in self.store.ipam.pools()), *(one.section for one in addresses))
+        sections = (*(pool.section for pool in self.store.ipam.pools()), *(address.section for address in addresses))
         names = {*networks, *sections, *filter(None, (record.attachment.network for record in records))}
-        reserved = (one.reservation.configuration for one in addresses if one.reservation is not None)
+        reserved = (address.reservation.configuration for address in addresses if address.reservation is not None)
         stored = (*configurations, *(record.attachment.configuration for record in records), *reserved)
 
         def find() -> Reservations:
@@ -138,8 +138,8 @@ class LeftoverFinder:
                 find_reservations(path, name) for path in sorted(data_directories(stored)) for name in sorted(names)
             ]
             return Reservations(
-                owned=tuple(artifact for one in found for artifact in one.owned),
-                unwritten=tuple(file for one in found for file in one.unwritten),
+                owned=tuple(artifact for reservations in found for artifact in reservations.owned),
+                unwritten=tuple(file for reservations in found for file in reservations.unwritten),
             )
 
         return await asyncio.to_thread(find)

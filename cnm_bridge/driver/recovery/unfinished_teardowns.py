@@ -119,7 +119,9 @@ class UnfinishedTeardowns:
     async def _add_dead(self, besides: frozenset[EndpointId]) -> frozenset[EndpointId]:
         """Add the teardowns of endpoints that the kernel has lost; one look is enough, because no calls are running."""
         try:
-            dead = await self.liveness.find_dead(one for one in self.store.endpoints() if one.id not in besides)
+            dead = await self.liveness.find_dead(
+                record for record in self.store.endpoints() if record.id not in besides
+            )
         except KernelError as exc:
             log.warning("reconcile.kernel_unread", error=str(exc))
             return frozenset()

@@ -97,7 +97,9 @@ class Liveness:
             if record.caller in engines and (record.sandbox_key or record.attachment.mode.in_sandbox)
         }
         ended = {caller for caller in engines if not self._runs(caller)}
-        gone = await self.kernel.gone_sandboxes({one.sandbox_key for one in attached if one.sandbox_key is not None})
+        gone = await self.kernel.gone_sandboxes(
+            {record.sandbox_key for record in attached if record.sandbox_key is not None}
+        )
         unwanted = {endpoint_id for endpoint_id, caller in callers.items() if caller in ended}
         unwanted |= {record.id for record in attached if record.sandbox_key in gone and self._was_joined(record)}
         suspects = [record for record in attached if record.phase is Phase.JOINED or record.id in unwanted]
@@ -187,7 +189,9 @@ class Liveness:
             for record in records
             if record.phase is Phase.JOINED or (record.phase.is_attached and not record.attachment.mode.in_sandbox)
         ]
-        gone = await self.kernel.gone_sandboxes({one.sandbox_key for one in suspects if one.sandbox_key is not None})
+        gone = await self.kernel.gone_sandboxes(
+            {record.sandbox_key for record in suspects if record.sandbox_key is not None}
+        )
         return tuple(
             record
             for record in suspects

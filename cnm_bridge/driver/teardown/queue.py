@@ -127,7 +127,7 @@ class TeardownQueue:
     def leaving_network(self, network: str) -> frozenset[EndpointId]:
         """Return those of `leaving` that are on a CNI network, without attempts that are undone for their own call."""
         found = map(self.store.find_endpoint, self._ids(lambda pending: pending.is_leaving and pending.undo is None))
-        return frozenset(one.id for one in found if one is not None and one.attachment.network == network)
+        return frozenset(record.id for record in found if record is not None and record.attachment.network == network)
 
     def count_ended(self, network: str) -> int:
         """Return how many attempts have ended to tear down endpoints of a CNI network, as `leaving_network`."""
