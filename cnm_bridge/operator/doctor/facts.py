@@ -232,6 +232,6 @@ def warning(code: str, subject: str, text: str, *, fix: str = "", advice: str = 
     return Finding(severity=Severity.WARNING, code=code, subject=subject, text=text, fix=fix, advice=advice)
 
 
-def note(code: str, subject: str, text: str, *, fix: str = "", advice: str = "") -> Finding:
+def note(code: str, subject: str, text: str, *, advice: str) -> Finding:
     """Return a finding that is no fault."""
-    return Finding(severity=Severity.NOTE, code=code, subject=subject, text=text, fix=fix, advice=advice)
+    return Finding(severity=Severity.NOTE, code=code, subject=subject, text=text, advice=advice)

@@ -8,7 +8,7 @@ of networks and containers are put in their place, and changes are written into 
 
 import asyncio
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import click
@@ -43,26 +43,21 @@ class GuardedNames:
 
     def __init__(self, inventory: Inventory) -> None:
         self.inventory = inventory
-        endpoints = get_objects(self.inventory.document, "endpoints")
         self._endpoints = {
-            find_str(endpoint, "containerId") or get_str(endpoint, "id"): endpoint for endpoint in endpoints
+            find_str(endpoint, "containerId") or get_str(endpoint, "id"): endpoint
+            for endpoint in get_objects(inventory.document, "endpoints")
         }
-
-    @property
-    def networks(self) -> Mapping[str, str]:
-        """The names of networks by ID."""
-        return self.inventory.networks
 
     def configuration(self, network: str) -> str:
         """Return the name of the list of a network; errors as in `Inventory.find_network`."""
         network_id = self.inventory.find_network(network)
         documents = {get_str(one, "id"): one for one in get_objects(self.inventory.document, "networks")}
-        return find_str(documents[network_id], "configuration") or self.networks[network_id]
+        return find_str(documents[network_id], "configuration") or self.inventory.networks[network_id]
 
     def network_of(self, container_id: str) -> str:
         """Return the name of the network of a CNI container; empty for one of another runtime."""
         endpoint = self._endpoints.get(container_id)
-        return "" if endpoint is None else self.networks[get_str(endpoint, "networkId")]
+        return "" if endpoint is None else self.inventory.networks[get_str(endpoint, "networkId")]
 
     def container(self, container_id: str) -> str:
         """Return the name of a CNI container, or the beginning of its ID; `UNKNOWN` without an ID."""
@@ -82,10 +77,6 @@ class GuardedNames:
         if not found:
             raise UnknownName(f"{name} is on no guarded network; `cni-bridge egress ls` shows all")
         return found
-
-    def row(self, attachment: JsonObject) -> JsonObject:
-        """Return an attachment with the name of its container."""
-        return {**attachment, "container": self.container(get_str(attachment, "containerId"))}
 
 
 _WIDTH: Final = 80
@@ -137,8 +128,9 @@ def show_policies(names: GuardedNames, listed: Sequence[JsonObject], network: st
     for one in listed:
         groups: dict[str, list[JsonObject]] = {}
         for attachment in get_objects(one, "attachments"):
-            name = names.network_of(get_str(attachment, "containerId")) or f"{one['network']} (of another runtime)"
-            groups.setdefault(name, []).append(names.row(attachment))
+            container_id = get_str(attachment, "containerId")
+            name = names.network_of(container_id) or f"{one['network']} (of another runtime)"
+            groups.setdefault(name, []).append({**attachment, "container": names.container(container_id)})
         for name, rows in groups.items():
             if network in {None, name}:
                 documents.append({**one, "network": name, "configuration": one["network"], "attachments": [*rows]})
