@@ -87,11 +87,7 @@ def replace(directory: Path, name: str, write: Callable[[Path], None]) -> Path:
 
 
 def copy_aside(directory: Path, name: str) -> Path:
-    """Copy `name`, and return the path of the copy, which is on disk then.
-
-    Raises:
-        OSError: It cannot be read, or written.
-    """
+    """Copy `name`, and return the path of the copy, which is on disk then."""
     unfinished, aside = directory / f"{name}.unfinished", _copy_path(directory, name)
     try:
         shutil.copytree(directory / name, unfinished, copy_function=_copy_file)

@@ -4,7 +4,7 @@
 
 A field has its name in camel case (`host_port` is `hostPort`), and the form of its type: an address is a text, a record
 is an object, bytes are hexadecimal digits. A document is closed: all fields are there, and no other. An error names the
-field with those around it, e.g. `attachment: identity: kind is not one of docker, kubernetes`.
+field with those around it, e.g. `attachment: mode is not one of move, hybrid, direct`.
 """
 
 import dataclasses

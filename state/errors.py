@@ -1,19 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The errors of this package.
-
-```
-StateError
-├── StateLocked      another process has the state directory
-├── UnknownSchema    written by a cni-bridge with another schema
-├── StateUnusable    LevelDB cannot open, read or write its files
-├── RecordDamaged    a stored record does not fit its schema
-├── ImportRefused    a document cannot be imported
-├── RecordNotFound   there is no record with that ID
-├── WrongPhase       the phase of an endpoint or an address does not allow the step
-└── NotJoined        the endpoint has no sandbox
-```
-"""
+"""The errors of this package."""
 
 from pathlib import Path
 

@@ -84,9 +84,6 @@ def refuse_step(
         before: Its phase.
         after: The phase that it is to have.
         kind: What it is, for the error.
-
-    Raises:
-        WrongPhase: The step is not in the table.
     """
     if after not in transitions[before]:
         raise WrongPhase(record_id, before, after, kind)

@@ -320,11 +320,7 @@ class EndpointRecord:
 
     @property
     def sandbox(self) -> Path:
-        """The path of the sandbox that the endpoint is joined to, or was.
-
-        Raises:
-            NotJoined: There is none.
-        """
+        """The path of the sandbox that the endpoint is joined to, or was."""
         if not self.sandbox_key:
             raise NotJoined(self.id)
         return Path(self.sandbox_key)

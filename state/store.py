@@ -210,11 +210,7 @@ class Store:
         return next(iter(self._by_attachment.find(attachment_id)), None)
 
     def get_endpoint(self, endpoint_id: EndpointId) -> EndpointRecord:
-        """Return the endpoint's record.
-
-        Raises:
-            RecordNotFound: There is none.
-        """
+        """Return the endpoint's record."""
         record = self.find_endpoint(endpoint_id)
         if record is None:
             raise RecordNotFound("endpoint", endpoint_id)
@@ -234,11 +230,7 @@ class Store:
         await self._write_endpoint(record, sync=sync)
 
     async def put_found_endpoint(self, record: EndpointRecord) -> None:
-        """Store an endpoint that was found, not made, in whatever phase it is.
-
-        Raises:
-            WrongPhase: There is a record of it.
-        """
+        """Store an endpoint that was found, not made, in whatever phase it is."""
         stored = self._endpoints.find(record.id)
         if stored is not None:
             raise WrongPhase(record.id, stored.phase, record.phase)

@@ -1,26 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The daemon's own errors, and those of operations on namespaces and links.
+"""The daemon's own errors (`BridgeError`), and those of operations on namespaces and links (`KernelError`).
 
-```
-BridgeError
-├── BadRequest            the request is malformed
-├── BadOption             an option is unknown or malformed
-├── Refused               the request is valid, but not possible; the text says why and what to do
-│   ├── UnknownName       nothing has the name that an operator gave
-│   └── CannotPublish     this network cannot publish the ports of a container
-├── Interrupted           a later call has interrupted this one
-└── EngineUnavailable     the Docker Engine API does not answer
-KernelError               the kernel refused a step
-├── NamespaceMissing      the path is not a live network namespace
-├── NamespaceRefused      the step would have changed a namespace that it must not touch
-├── LinkMissing           the namespace has no link of that name
-├── NameTaken             the host namespace already has a link of that name
-├── NotCarriable          the namespace has something that cannot be created again in another one
-└── SandboxNotSynced      some of what a sandbox lacked could not be added
-```
-
-`AddressClaimed` is an error of a plugin's DEL, so it is a `CniError`.
+A function called `refuse_…` raises `Refused` unless it says otherwise. `AddressClaimed` is an error of a plugin's DEL,
+so it is a `CniError`.
 
 The errors of lower layers (`CniError`, `StateError`) are not wrapped, so that an operator reads the plugin's own
 message. Only `cnm_bridge.server.rpc` turns errors into replies to Docker.

@@ -251,11 +251,7 @@ class Snapshot:
 
     @classmethod
     def from_json(cls, document: JsonObject) -> Self:
-        """Read the JSON form: the inverse of `to_json`.
-
-        Raises:
-            JsonError: A key is missing or unknown, or its value has another type or is malformed.
-        """
+        """Read the JSON form: the inverse of `to_json`."""
         return parse(cls, document)
 
 

@@ -3,7 +3,7 @@
 """NetworkDriver requests and replies as records; pure.
 
 Source: moby `daemon/libnetwork/drivers/remote/api/api.go`, `endpoint_info.go`. The caller has validated a body with its
-schema in `spec/cnm`; the functions here check only the syntax of addresses.
+schema in `spec/cnm`; the functions here check only the syntax of addresses, and raise `BadRequest`.
 """
 
 import base64
@@ -143,11 +143,7 @@ def parse_endpoint_reference(body: JsonObject) -> EndpointReference:
 
 
 def parse_create_network(body: JsonObject) -> CreateNetwork:
-    """Return a CreateNetwork request.
-
-    Raises:
-        BadRequest: A pool or its gateway is not an IP address.
-    """
+    """Return a CreateNetwork request."""
     options = find_object(body, "Options") or {}
     generic = find_object(options, _GENERIC) or {}
     try:
@@ -165,11 +161,7 @@ def parse_create_network(body: JsonObject) -> CreateNetwork:
 
 
 def parse_create_endpoint(body: JsonObject) -> CreateEndpoint:
-    """Return a CreateEndpoint request.
-
-    Raises:
-        BadRequest: An IP or MAC address is invalid.
-    """
+    """Return a CreateEndpoint request."""
     options = find_object(body, "Options") or {}
     users = [key for key in options if not key.startswith(_DOCKERS_OWN) or _is_given(key, options[key])]
     return CreateEndpoint(
@@ -188,11 +180,7 @@ def _is_given(key: str, value: JsonValue) -> bool:
 
 
 def parse_join(body: JsonObject) -> Join:
-    """Return a Join request.
-
-    Raises:
-        BadRequest: An address of the host is invalid.
-    """
+    """Return a Join request."""
     return Join(
         network_id=parse_network_id(body),
         endpoint_id=_endpoint_id(body),
@@ -202,11 +190,7 @@ def parse_join(body: JsonObject) -> Join:
 
 
 def parse_external_connectivity(body: JsonObject) -> ProgramExternalConnectivity:
-    """Return a ProgramExternalConnectivity request.
-
-    Raises:
-        BadRequest: An address of the host is invalid.
-    """
+    """Return a ProgramExternalConnectivity request."""
     ports = _parse_ports(find_object(body, "Options") or {}, "ProgramExternalConnectivity")
     return ProgramExternalConnectivity(network_id=parse_network_id(body), endpoint_id=_endpoint_id(body), ports=ports)
 

@@ -24,7 +24,7 @@ from cni_bridge_state import EndpointId
 from cni_bridge_state.store import Store
 from cnm_bridge import daemon as daemon_module
 from cnm_bridge.assembly import assemble
-from cnm_bridge.core.sandbox_plan import Placement
+from cnm_bridge.core.link.plan_sandbox import Placement
 from cnm_bridge.driver.attach.sandbox_sync import SandboxSync
 from cnm_bridge.driver.networks.engine_import import NetworkNameResolver
 from cnm_bridge.driver.recovery.lease_keeper import LeaseKeeper

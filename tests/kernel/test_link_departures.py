@@ -12,7 +12,7 @@ import pytest
 
 from cni_bridge_spec import get_str
 from cnm_bridge.core.errors import KernelError
-from cnm_bridge.core.sandbox_plan import Placement
+from cnm_bridge.core.link.plan_sandbox import Placement
 from cnm_bridge.system.kernel import Kernel
 from conftest import count_threads
 from tests.kernel.namespace import Namespace

@@ -53,11 +53,7 @@ class EngineContainer:
 
     @classmethod
     def from_json(cls, document: JsonObject) -> Self:
-        """Read one element of `GET /containers/json`.
-
-        Raises:
-            JsonError: A key is missing or its value has another type.
-        """
+        """Read one element of `GET /containers/json`."""
         labels = find_object(document, "Labels") or {}
         networks = find_object(find_object(document, "NetworkSettings") or {}, "Networks") or {}
         endpoint_ids = (find_str(get_object(networks, name), "EndpointID") for name in networks)
@@ -73,11 +69,7 @@ class EngineContainer:
 
     @classmethod
     def from_stored(cls, document: JsonObject) -> Self:
-        """Read what dockerd has stored about a container, `config.v2.json`: who it is, without its state and networks.
-
-        Raises:
-            JsonError: A key is missing or its value has another type.
-        """
+        """Read who a container is in `config.v2.json`, which dockerd has stored; it has neither state nor networks."""
         config = get_object(document, "Config")
         labels = find_object(config, "Labels") or {}
         return cls(
@@ -89,11 +81,7 @@ class EngineContainer:
 
     @property
     def networks(self) -> Mapping[str, str]:
-        """The IDs of its networks, by the name that was used to connect it; "" before it is started first.
-
-        Raises:
-            JsonError: The list of networks has another type.
-        """
+        """The IDs of its networks, by the name that was used to connect it; "" before it is started first."""
         networks = find_object(find_object(self.document, "NetworkSettings") or {}, "Networks") or {}
         return {name: find_str(get_object(networks, name), "NetworkID") or "" for name in networks}
 
@@ -109,9 +97,6 @@ class EngineContainer:
         A network whose ID is empty has not been joined yet; a single one is the network that is being joined. If the
         container is being connected while it runs, that network is not listed, so each with another ID is a further
         one.
-
-        Raises:
-            JsonError: The list of networks is missing or has another type.
         """
         networks = get_object(get_object(self.document, "NetworkSettings"), "Networks")
         ids = [find_str(get_object(networks, name), "NetworkID") or "" for name in networks]
@@ -124,11 +109,7 @@ class EngineContainer:
 
     @property
     def has_given_addresses(self) -> bool:
-        """Whether addresses were given for one of its networks; which link-local ones, the list does not say.
-
-        Raises:
-            JsonError: The list of networks is missing or has another type.
-        """
+        """Whether addresses were given for one of its networks; which link-local ones, the list does not say."""
         networks = get_object(get_object(self.document, "NetworkSettings"), "Networks")
         return any(get_object(networks, name).get("IPAMConfig") is not None for name in networks)
 
@@ -167,9 +148,6 @@ def find_sandbox(container: JsonObject, endpoint_id: str) -> str | None:
         container: The answer to `GET /containers/{id}/json`, whose `NetworkSettings` are
             `{"SandboxKey": "/var/run/docker/netns/…", "Networks": {"blue": {"EndpointID": "77ad…"}}}`.
         endpoint_id: The endpoint.
-
-    Raises:
-        JsonError: A key is missing or its value has another type.
     """
     settings = get_object(container, "NetworkSettings")
     networks = get_object(settings, "Networks")
@@ -189,10 +167,6 @@ def link_local_addresses(
             empty before the first start, and that of a removed network if `blue` was made again.
         network_id: The network's ID.
         network: Its name, None if it is not known.
-
-    Raises:
-        JsonError: A value has another type.
-        ValueError: One is not an address.
     """
     networks = find_object(find_object(stored, "NetworkSettings") or {}, "Networks") or {}
     entries = {name: get_object(networks, name) for name in networks}
@@ -203,12 +177,7 @@ def link_local_addresses(
 
 
 def has_other_network(container: JsonObject, network: EngineNetwork) -> bool:
-    """Return whether a container has a network besides `network`.
-
-    Raises:
-        JsonError: A key is missing or its value has another type.
-        ValueError: The document is incomplete.
-    """
+    """Return whether a container has a network besides `network`."""
     return not all(_are_network(container, network))
 
 
@@ -218,9 +187,6 @@ def is_only_network(network: EngineNetwork, containers: Iterable[EngineContainer
     Args:
         network: The network.
         containers: Those that have processes, one of which may be that of a container that is being started.
-
-    Raises:
-        JsonError: A key is missing or its value has another type.
     """
     waiting = (container.document for container in containers if not container.is_running)
     answers = (tuple(_are_network(document, network)) for document in waiting)
@@ -250,9 +216,6 @@ def find_privileges(host_config: JsonObject, *, remaps_users: bool) -> tuple[str
     Args:
         host_config: `{"Privileged": false, "CapAdd": ["CAP_NET_ADMIN"], "CapDrop": null, "UsernsMode": ""}`
         remaps_users: Whether the engine remaps users.
-
-    Raises:
-        JsonError: A value has another type.
     """
     if remaps_users and find_str(host_config, "UsernsMode") != _HOST:
         return ()

@@ -41,11 +41,7 @@ class EngineDescription:
 
     @classmethod
     def from_json(cls, document: JsonObject) -> Self:
-        """Read the answer to `GET /info`.
-
-        Raises:
-            JsonError: A key is missing or its value has another type.
-        """
+        """Read the answer to `GET /info`."""
         state = find_str(find_object(document, "Swarm") or {}, "LocalNodeState")
         security = get_strings(document, "SecurityOptions")
         return cls(

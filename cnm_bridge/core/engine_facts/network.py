@@ -74,12 +74,7 @@ class EngineEndpoint:
 
     @classmethod
     def from_json(cls, key: str, document: JsonObject) -> Self:
-        """Read one key of `Containers` and its value.
-
-        Raises:
-            JsonError: A key is missing or its value has another type.
-            ValueError: An address is invalid.
-        """
+        """Read one key of `Containers` and its value."""
         address, address_ipv6 = find_str(document, "IPv4Address"), find_str(document, "IPv6Address")
         return cls(
             id=get_str(document, "EndpointID"),
@@ -119,12 +114,7 @@ class EngineNetwork:
 
     @classmethod
     def from_json(cls, document: JsonObject) -> Self:
-        """Read the answer to `GET /networks/{id}`.
-
-        Raises:
-            JsonError: A key is missing or its value has another type.
-            ValueError: A subnet or an address is invalid.
-        """
+        """Read the answer to `GET /networks/{id}`."""
         options = find_object(document, "Options") or {}
         # An answer without the list is incomplete, and must not count as a network without endpoints.
         containers = get_object(document, "Containers")
@@ -147,12 +137,7 @@ def is_on_this_host(document: JsonObject) -> bool:
 
 
 def find_pools(document: JsonObject) -> tuple[PoolRecord, ...]:
-    """Return the address pools of a network, see `EngineNetwork`, also of one in the answer to `GET /networks`.
-
-    Raises:
-        JsonError: A key is missing or its value has another type.
-        ValueError: A subnet or an address is invalid.
-    """
+    """Return the address pools of a network, see `EngineNetwork`, also of one in the answer to `GET /networks`."""
     ipam = find_object(document, "IPAM") or {}
     options = find_object(ipam, "Options") or {}
     is_own = _OWN in options or (not options and find_str(ipam, "Driver") == find_str(document, "Driver"))
@@ -203,12 +188,7 @@ class EngineIpamNetwork:
 
     @classmethod
     def from_json(cls, document: JsonObject) -> Self:
-        """Read the answer to `GET /networks/{id}`.
-
-        Raises:
-            JsonError: A key is missing or its value has another type.
-            ValueError: A subnet or an address is invalid.
-        """
+        """Read the answer to `GET /networks/{id}`."""
         ipam = get_object(document, "IPAM")
         configured = get_objects(ipam, "Config")
         return cls(

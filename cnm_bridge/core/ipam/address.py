@@ -29,11 +29,7 @@ IpAddress = IPv4Address | IPv6Address
 
 
 def refuse_address(pool: AddressPoolRecord, address: IpAddress, *, is_gateway: bool) -> None:
-    """Refuse an address that no one can have.
-
-    Raises:
-        Refused: It is outside of the pool, or the pool's gateway, network address or broadcast address.
-    """
+    """Refuse an address that no one can have."""
     if address not in pool.subnet:
         raise Refused(
             f"{address} is not in {pool.subnet}, the subnet of IPAM section {pool.section}; choose another address"

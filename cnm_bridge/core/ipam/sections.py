@@ -109,11 +109,7 @@ def parse_section(document: JsonValue, source: Path) -> IpamSection:
 
 
 def refuse_unsuitable(section: IpamSection) -> None:
-    """Refuse a section whose IPAM plugin cannot give Docker addresses.
-
-    Raises:
-        Refused: It needs a link, or gives every container the same addresses.
-    """
+    """Refuse a section whose IPAM plugin cannot give Docker addresses."""
     reason = _UNSUITABLE.get(section.plugin.type)
     if reason is not None:
         raise Refused(f"{section} cannot give Docker addresses: plugin {section.plugin.type}: {reason}")
@@ -171,11 +167,7 @@ def section_name(options: Mapping[str, str]) -> str | None:
 
 
 def has_subnet(section: IpamSection, subnet: IpNetwork) -> bool:
-    """Return whether a section has a range of a subnet; false if its ranges are not known.
-
-    Raises:
-        Refused: They cannot be parsed.
-    """
+    """Return whether a section has a range of a subnet; false if its ranges are not known."""
     return any(addresses.subnet == subnet for _, addresses in section.ranges or ())
 
 

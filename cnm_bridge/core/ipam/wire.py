@@ -3,7 +3,8 @@
 """IpamDriver requests and replies as records; pure.
 
 Source: moby `daemon/libnetwork/ipams/remote/api/api.go`, `daemon/libnetwork/network.go` (ipamAllocateVersion). The
-caller has validated a body with its schema in `spec/ipam`; the functions here check only the syntax of addresses.
+caller has validated a body with its schema in `spec/ipam`; the functions here check only the syntax of addresses, and
+raise `BadRequest`.
 """
 
 from collections.abc import Mapping
@@ -106,11 +107,7 @@ def parse_release_pool(body: JsonObject) -> PoolId:
 
 
 def parse_request_address(body: JsonObject) -> RequestAddress:
-    """Return a RequestAddress request.
-
-    Raises:
-        BadRequest: The address is invalid.
-    """
+    """Return a RequestAddress request."""
     options = find_object(body, "Options") or {}
     text = find_str(body, "Address")
     return RequestAddress(
@@ -122,11 +119,7 @@ def parse_request_address(body: JsonObject) -> RequestAddress:
 
 
 def parse_release_address(body: JsonObject) -> ReleaseAddress:
-    """Return a ReleaseAddress request.
-
-    Raises:
-        BadRequest: The address is invalid.
-    """
+    """Return a ReleaseAddress request."""
     return ReleaseAddress(pool=PoolId(get_str(body, "PoolID")), address=_parse_address(get_str(body, "Address")))
 
 

@@ -19,6 +19,7 @@ from cnm_bridge.core.link.endpoint_replies import (
     prefix_route,
     reported_addresses,
 )
+from cnm_bridge.core.link.plan_sandbox import is_left_to_libnetwork
 from cnm_bridge.core.link_state import (
     NO_PREFIX_ROUTE,
     SCOPE_GLOBAL,
@@ -29,7 +30,6 @@ from cnm_bridge.core.link_state import (
     Snapshot,
     Sysctl,
 )
-from cnm_bridge.core.sandbox_plan import is_left_to_libnetwork
 
 _IPV4: Final = 4
 _PERMANENT: Final = 0x80  # IFA_F_PERMANENT
@@ -171,9 +171,6 @@ def refuse_missing_addresses(
         configuration: The list.
         wanted: The addresses; one with a prefix length must be there with it.
         snapshot: What the plugins made.
-
-    Raises:
-        Refused: An address is missing.
     """
     given = given_addresses(snapshot)
     missing = sorted(map(str, set(wanted).difference(given, (address.ip for address in given))))

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Plans what a sandbox needs beyond libnetwork's work (`SandboxSync` does it), and finds what one lacks; pure.
+"""Plans what libnetwork does not set up in a sandbox (`SandboxSync` does it), and finds what is missing; pure.
 
 libnetwork adds addresses and routes exclusively: an existing one makes the start of the container fail. So the plan has
 no route that libnetwork could add later, for this endpoint or another network of the container: no default route with
 libnetwork's metric in the main table.
 """
 
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
 from ipaddress import IPv4Address, IPv6Interface, IPv6Network
 from typing import Final
 
@@ -36,11 +36,13 @@ from cnm_bridge.core.link_state import (
     UNICAST,
     Address,
     IpInterface,
+    IpNetwork,
+    Neighbour,
     Route,
+    Rule,
     Snapshot,
     Sysctl,
 )
-from cnm_bridge.core.sandbox_plan import Placement, ReplacedRoute, SandboxPlan
 
 _IPV4: Final = 4
 _IPV6: Final = 6
@@ -49,6 +51,95 @@ _AF_INET6: Final = 10
 _BOOT: Final = 3  # RTPROT_BOOT, the protocol of libnetwork's routes
 _IPV6_METRIC: Final = 1024  # the kernel's default for an IPv6 route
 _SECONDARY: Final = 0x01  # IFA_F_SECONDARY: an earlier address has the same prefix
+
+
+_LIBNETWORK_METRICS: Final = {4: 0, 6: 1024}
+"""The metrics of the default routes that libnetwork adds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplacedRoute:
+    """A route that libnetwork programs with fewer attributes than the plugins did."""
+
+    plain: Route
+    replacement: Route
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SandboxPlan:
+    """What must be changed in a sandbox.
+
+    Attributes:
+        ifname: The name of the link in staging, which rules and sysctls contain.
+        addresses: Further addresses, in the order to add them.
+        unwanted: Routes to remove: the kernel adds them with addresses, and the plugins left none.
+        routes: Further routes; those that others depend on come first.
+        replaced: Routes to replace. A default route is replaced only if libnetwork made it for this endpoint: others
+            belong to other networks of the container.
+        fallbacks: Default routes for a sandbox that has none of their family.
+        rules: Policy rules.
+        neighbours: Permanent neighbours.
+        sysctls: Settings, in the order to set them.
+    """
+
+    ifname: str
+    addresses: tuple[Address, ...] = ()
+    unwanted: tuple[Route, ...] = ()
+    routes: tuple[Route, ...] = ()
+    replaced: tuple[ReplacedRoute, ...] = ()
+    fallbacks: tuple[Route, ...] = ()
+    rules: tuple[Rule, ...] = ()
+    neighbours: tuple[Neighbour, ...] = ()
+    sysctls: tuple[Sysctl, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing has to be changed."""
+        return not self.parts
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The parts in words, e.g. `address 10.1.2.4/24`."""
+        routes = (*self.routes, *(pair.replacement for pair in self.replaced), *self.fallbacks)
+        return (
+            *(f"address {address.address}" for address in self.addresses),
+            *(f"no route {route}" for route in self.unwanted),
+            *(f"route {route}" for route in routes),
+            *map(str, (*self.rules, *self.neighbours, *self.sysctls)),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """The state of a sandbox once libnetwork has configured a link.
+
+    Attributes:
+        addresses: The addresses of the link, which is up.
+        destinations: The destinations of routes through the link in the main table.
+    """
+
+    addresses: tuple[IpInterface, ...]
+    destinations: tuple[IpNetwork, ...]
+
+
+def is_left_to_libnetwork(route: Route, families: Collection[int]) -> bool:
+    """Return whether libnetwork adds a route for the gateway endpoint, exclusively: it must not exist then.
+
+    Other default routes stay: without a next hop, with one that is not on the link's networks, or with another metric.
+
+    Args:
+        route: A route through the link.
+        families: The address families (4, 6) whose gateway the reply to Join has.
+    """
+    version = route.destination.version
+    return (
+        route.destination.prefixlen == 0
+        and version in families
+        and route.gateway is not None
+        and route.gateway.version == version
+        and not route.onlink
+        and (route.table, route.type, route.metric) == (MAIN_TABLE, UNICAST, _LIBNETWORK_METRICS[version])
+    )
 
 
 def plan_sandbox(snapshot: Snapshot, *, internal: bool) -> SandboxPlan:

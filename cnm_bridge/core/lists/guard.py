@@ -69,11 +69,7 @@ class EgressOptions:
 
 
 def parse_egress(options: Mapping[str, str]) -> EgressOptions:
-    """Parse the options of a network.
-
-    Raises:
-        BadOption: A value is invalid.
-    """
+    """Parse the options of a network."""
     return EgressOptions(
         allow=parse_entries(options),
         audit=_choose(_AUDIT, options.get(_AUDIT, "false"), _BOOLEANS),
@@ -85,11 +81,7 @@ def parse_egress(options: Mapping[str, str]) -> EgressOptions:
 
 
 def parse_entries(options: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the entries of an allow-list, such as `api.example.com, 10.0.5.7:5432`; none without the option.
-
-    Raises:
-        BadOption: There is no entry in it.
-    """
+    """Return the entries of an allow-list, such as `api.example.com, 10.0.5.7:5432`; none without the option."""
     if ALLOW not in options:
         return ()
     entries = tuple(filter(None, _SEPARATORS.split(options[ALLOW])))
@@ -183,11 +175,7 @@ def status_list(network: NetworkConfigurationList) -> NetworkConfigurationList:
 
 
 def refuse_other_engine(*, internal: bool, version: EngineVersion | None) -> None:
-    """Refuse a guarded network that is not made as its engine needs it; nothing if the version is not known.
-
-    Raises:
-        Refused: The text says what to type.
-    """
+    """Refuse a guarded network that is not made as its engine needs it; nothing if the version is not known."""
     if version is None:
         return
     if version.calls_before_start and not internal:
@@ -205,11 +193,7 @@ def refuse_other_engine(*, internal: bool, version: EngineVersion | None) -> Non
 
 
 def refuse_without_responder(*, internal: bool, name_servers: Collection[str], version: EngineVersion | None) -> None:
-    """Refuse a container on a guarded network that is not internal, if dockerd's resolver would not ask the responder.
-
-    Raises:
-        Refused: The text says what to type.
-    """
+    """Refuse a container on a guarded network that is not internal, if dockerd would not ask the responder."""
     if internal or RESPONDER in name_servers:
         return
     remedy = _GIVE_DNS

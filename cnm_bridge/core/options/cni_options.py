@@ -32,13 +32,17 @@ from cnm_bridge.core.options.docker_options import (
     refuse_docker_option,
     split_unknown,
 )
-from cnm_bridge.core.options.identity_options import (
+from cnm_bridge.core.options.values import (
+    BANDWIDTH_OPTIONS,
     IDENTITY_ARGS,
     IDENTITY_OPTIONS,
+    IPS,
+    WantedAddress,
+    bandwidth_args,
     parse_identity,
     parse_identity_args,
+    parse_ips,
 )
-from cnm_bridge.core.options.quantities import BANDWIDTH_OPTIONS, IPS, WantedAddress, bandwidth_args, parse_ips
 from cnm_bridge.core.settings import AttachOption
 
 CONFIGURATION: Final = "cni.network"

@@ -98,11 +98,7 @@ class Announcements:
 
 
 def refuse_docker_option(option: str) -> None:
-    """Refuse an option of Docker or its drivers that is known to have no effect on networks of this driver.
-
-    Raises:
-        BadOption: It has no effect; the text says what to do instead.
-    """
+    """Refuse an option of Docker or its drivers that is known to have no effect on networks of this driver."""
     way = _WAYS.get(option) or _OTHER_DRIVERS.get(option) or (_FOR_BRIDGE if option.startswith(_BRIDGES_OWN) else None)
     if way is not None:
         raise BadOption(option, way)
@@ -130,9 +126,6 @@ def refuse_unread(options: Mapping[str, str], *, ipv4: bool | None, ipv6: bool) 
         options: The user's `-o` options and the engine's `default-network-opts`.
         ipv4: Whether IPv4 is enabled in Docker's IPAM; None before Engine 28, which does not send it.
         ipv6: Whether IPv6 is enabled in Docker's IPAM.
-
-    Raises:
-        BadOption: The engine has ignored an option, or its value is invalid.
     """
     flags = {}
     for option in (_ENABLE_IPV4, _ENABLE_IPV6):
@@ -152,11 +145,7 @@ def refuse_unread(options: Mapping[str, str], *, ipv4: bool | None, ipv6: bool) 
 
 
 def parse_announcements(options: Mapping[str, str]) -> Announcements:
-    """Return how addresses are announced on a network with these options.
-
-    Raises:
-        BadOption: A number is not one that Docker accepts.
-    """
+    """Return how addresses are announced on a network with these options."""
     announcements = Announcements()
     if _MESSAGES in options:
         announcements = replace(
@@ -177,22 +166,14 @@ def _parse_number(option: str, text: str, allowed: range) -> int:
 
 
 def parse_ifname(text: str) -> str:
-    """Parse the name of a link.
-
-    Raises:
-        BadOption: The kernel does not allow it.
-    """
+    """Parse the name of a link."""
     if _IFNAME.fullmatch(text) is None or text in {".", "..", "lo"}:
         raise BadOption(IFNAME, f"{text!r} cannot be the name of a link; give 1 to 15 letters, digits, '_', '-' or '.'")
     return text
 
 
 def parse_sysctls(text: str) -> tuple[LinkSetting, ...]:
-    """Parse settings such as `net.ipv4.conf.IFNAME.log_martians=1,net.ipv4.neigh.IFNAME.app_solicit=3`.
-
-    Raises:
-        BadOption: A setting does not have that form.
-    """
+    """Parse settings such as `net.ipv4.conf.IFNAME.log_martians=1,net.ipv4.neigh.IFNAME.app_solicit=3`."""
     settings = []
     for part in map(str.strip, text.split(",")):
         match = _SYSCTL.fullmatch(part)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Passes requested addresses to the plugins of a list; pure.
+"""Passes requested addresses to the plugins of a list, and asks for those that belong to a key; pure.
 
 There are several ways, none of which all plugins support (CNI CONVENTIONS; measured with plugins 1.1.1 and 1.9.1):
 
@@ -17,27 +17,40 @@ plugin would reserve them a second time.
 
 Only one of them is used each time, because host-local combines the addresses from all of them and requests each. `plan`
 checks whether the plugins assigned what was requested.
+
+With a key (`cni.sticky`) plugins are asked for what the last container with it had. Nothing is reserved between the two
+(docs/decisions/stickiness-is-a-memory.md). If another container has the address by now, the IPAM plugin refuses it, and
+the next attempt asks for none.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Address, IPv4Interface, IPv6Address, IPv6Interface, ip_interface
 from typing import Final
 
-from cni_bridge_spec import JsonObject, JsonValue, find_object, get_objects, get_strings
-from cni_bridge_state import PoolRecord
+from cni_bridge_spec import JsonObject, JsonValue, find_object, get_object, get_objects, get_strings
+from cni_bridge_state import EndpointRecord, PoolRecord, StickyRecord
 from cni_invoker import NetworkConfigurationList
-from cnm_bridge.core.errors import NULL_IPAM, Refused
+from cnm_bridge.core.errors import NULL_IPAM, Refused, endpoint_option
 from cnm_bridge.core.lists.address_ranges import RANGED
-from cnm_bridge.core.lists.changes import cni_args_of, with_cni_args, with_plugins
-from cnm_bridge.core.options.quantities import WantedAddress
+from cnm_bridge.core.lists.changes import cni_args_of, with_cni_args, with_plugins, without_address_args
+from cnm_bridge.core.options.cni_options import STICKY
+from cnm_bridge.core.options.values import WantedAddress
 
 _READ_ARGS: Final = RANGED | {"static"}
 _REPLACED_BY_STATIC: Final = frozenset({None, "dhcp"})
 _RESERVES_NONE: Final = frozenset({"weave-ipam", "weave-net", "whereabouts"})
 """Plugins that reserve no requested address: whereabouts 0.5.4 refuses `IP=ADDRESS`, also at DEL, and assigns
 `IP=ADDRESS/LENGTH` without reserving it; Weave 2.8.1, whose `weave-net` needs no IPAM plugin, reads no address."""
+_TAKE_NO_REQUEST: Final[Mapping[str | None, str]] = {
+    None: "it has no IPAM plugin; give cni.ips and --mac-address",
+    "dhcp": "only its DHCP server can give the same address again; give "
+    + endpoint_option("cni.dhcp.client-id", "KEY"),
+    "static": "IPAM plugin static gives all containers the same addresses; give cni.ips and --mac-address",
+    **{name: f"plugin {name} does not reserve an address that is asked for; leave it out" for name in _RESERVES_NONE},
+}
+"""The plugin that gives the addresses → why it cannot be asked for one, and what to do."""
 _DEFAULT_ROUTES: Final = {4: "0.0.0.0/0", 6: "::/0"}
 _USUAL_PREFIXES: Final = {4: 24, 6: 64}
 
@@ -182,3 +195,46 @@ def _require_prefixes(network: NetworkConfigurationList, requested: Sequence[Wan
                 f"CNI configuration {network.name} has no subnet that contains {address}; "
                 f"add a prefix length, such as cni.ips={address}/{_USUAL_PREFIXES[address.version]}"
             )
+
+
+def refuse_sticky(network: NetworkConfigurationList, *, has_pool: bool) -> None:
+    """Refuse a key on a network whose addresses cannot be asked for."""
+    if has_pool:
+        raise Refused(
+            f"{STICKY} is not possible: Docker's IPAM chooses the addresses of this network; give --ip, or make the "
+            f"network with {NULL_IPAM}"
+        )
+    ipam_type = next((plugin.ipam_type for plugin in network.plugins if plugin.ipam_type), None)
+    main = network.plugins[0].type
+    reason = _TAKE_NO_REQUEST.get(ipam_type or (main if main in _TAKE_NO_REQUEST else None))
+    if reason is not None:
+        raise Refused(f"{STICKY} is not possible for CNI configuration {network.name}: {reason}")
+
+
+def without_request(record: EndpointRecord, *, keeps_mac: bool) -> EndpointRecord:
+    """Return a record whose plugins are asked for no address because of its key, and for its MAC only if `keeps_mac`.
+
+    `StickyRecord.addresses` stays: `EndpointRecord.missed_addresses` shows what it does not get.
+    """
+    attachment, sticky = record.attachment, record.attachment.sticky
+    if sticky is None:
+        return record
+    dropped, snapshot = {"IP", "ips"}, record.snapshot
+    if sticky.mac is not None and not keeps_mac:
+        dropped |= {"MAC", "mac"}
+        sticky = replace(sticky, mac=None)
+        snapshot = None if snapshot is None else {**snapshot, "link": {**get_object(snapshot, "link"), "mac": None}}
+    plugins = get_objects(attachment.configuration, "plugins")
+    attachment = replace(
+        attachment,
+        configuration={**attachment.configuration, "plugins": [*map(without_address_args, plugins)]},
+        args=tuple((key, value) for key, value in attachment.args if key not in dropped),
+        capability_args={key: value for key, value in attachment.capability_args.items() if key not in dropped},
+        sticky=sticky,
+    )
+    return replace(record, attachment=attachment, snapshot=snapshot)
+
+
+def is_asking(sticky: StickyRecord | None) -> bool:
+    """Return whether plugins are first asked for addresses because of a key."""
+    return sticky is not None and bool(sticky.addresses)

@@ -28,7 +28,7 @@ from cnm_bridge.core.engine_facts.container import EngineContainer
 from cnm_bridge.core.lists.changes import cni_args_of, ipam_configuration, with_plugins
 from cnm_bridge.core.lists.dhcp import find_dhcp
 from cnm_bridge.core.options.cni_options import UNENCODABLE
-from cnm_bridge.core.options.identity_options import TEMPLATE_WORDS, fill_template
+from cnm_bridge.core.options.values import TEMPLATE_WORDS, fill_template
 from cnm_bridge.core.planning.addressing import with_labels
 
 ANY_ARGS: Final = (("IgnoreUnknown", "1"),)

@@ -134,11 +134,7 @@ def client_mac(network: str, client_id: str) -> str:
 
 
 def refuse_fixed_mac(network: NetworkConfigurationList) -> None:
-    """Refuse a requested MAC on a list with a plugin whose agent relies on its own.
-
-    Raises:
-        Refused: The list has such a plugin.
-    """
+    """Refuse a requested MAC on a list with a plugin whose agent relies on its own."""
     kind = next((plugin.type for plugin in network.plugins if plugin.type in _MAC_IS_FIXED), None)
     if kind is not None:
         raise Refused(
@@ -149,11 +145,7 @@ def refuse_fixed_mac(network: NetworkConfigurationList) -> None:
 
 
 def refuse_multicast(mac: str) -> None:
-    """Refuse a multicast address.
-
-    Raises:
-        Refused: It is one.
-    """
+    """Refuse a multicast address."""
     if int(mac.partition(":")[0], 16) & _MULTICAST:
         raise Refused(
             f"MAC {mac} is a multicast address, which a link cannot have; its first byte must be even, such as 02"

@@ -22,10 +22,11 @@ from cnm_bridge.core.lists.address_ranges import refuse_other_pools, refuse_outs
 from cnm_bridge.core.lists.dhcp import find_dhcp
 from cnm_bridge.core.lists.guard import with_guard, without_gateway
 from cnm_bridge.core.options.cni_options import Options
-from cnm_bridge.core.options.quantities import WantedAddress
+from cnm_bridge.core.options.values import WantedAddress
 from cnm_bridge.core.planning.addressing import (
     fixed_addresses,
     plan_addresses,
+    refuse_sticky,
     requested_addresses,
     with_labels,
 )
@@ -40,7 +41,6 @@ from cnm_bridge.core.planning.mac import (
     refuse_fixed_mac,
     refuse_multicast,
 )
-from cnm_bridge.core.planning.sticky import refuse_sticky
 
 _DIGITS: Final = 16
 _IPV6: Final = 6
@@ -228,11 +228,7 @@ def _plan_sticky(request: PlanRequest, addresses: Sequence[WantedAddress]) -> St
 
 
 def _checked(args: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
-    """Return CNI_ARGS that a process can receive.
-
-    Raises:
-        Refused: They are too long.
-    """
+    """Return CNI_ARGS that a process can receive."""
     try:
         check_arguments(args)
     except InvalidParameter as exc:
@@ -262,7 +258,7 @@ def with_address_mac(
 
 
 def with_attachment(plan: Plan, attachment: AttachmentRecord) -> Plan:
-    """Return the plan of an endpoint whose attachment asks for less because of its key (`sticky.without_request`)."""
+    """Return the plan of an endpoint whose attachment asks for less because of its key (`without_request`)."""
     asks_mac = attachment.sticky is not None and attachment.sticky.mac is not None
     had_mac = plan.sticky is not None and plan.sticky.mac is not None
     return replace(
@@ -282,11 +278,7 @@ def _ip(address: WantedAddress) -> IPv4Address | IPv6Address:
 
 
 def _are_reserved(addresses: Sequence[WantedAddress], pools: Sequence[PoolRecord]) -> bool:
-    """Return whether this driver has reserved the addresses already, as Docker's IPAM driver.
-
-    Raises:
-        Refused: It has reserved some, and some not.
-    """
+    """Return whether this driver has reserved the addresses already, as Docker's IPAM driver."""
     own = [pool.subnet for pool in pools if pool.is_own]
     others = [address for address in addresses if not any(_ip(address) in subnet for subnet in own)]
     if own and others:
@@ -312,11 +304,7 @@ def _merge(requested: RequestedInterface, ips: Sequence[WantedAddress]) -> tuple
 
 
 def _spell_capabilities(network: NetworkConfigurationList, requested: JsonObject) -> JsonObject:
-    """Return the requested capabilities under the names that plugins declare; Docker's command line lowers their case.
-
-    Raises:
-        Refused: No plugin declares a name.
-    """
+    """Return the requested capabilities under the names that plugins declare; the docker command lowers their case."""
     declared = {capability for plugin in network.plugins for capability in plugin.capabilities}
     spelt = {capability.lower(): capability for capability in declared}
     named = {}

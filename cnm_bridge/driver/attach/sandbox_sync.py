@@ -27,10 +27,9 @@ from cni_bridge_state import EndpointId, EndpointRecord, Phase
 from cni_bridge_state.store import Store
 from cnm_bridge.core.endpoint import Endpoint
 from cnm_bridge.core.errors import KernelError
-from cnm_bridge.core.link.plan_sandbox import describe_placement, plan_sandbox
+from cnm_bridge.core.link.plan_sandbox import SandboxPlan, describe_placement, plan_sandbox
 from cnm_bridge.core.link_state import Snapshot
 from cnm_bridge.core.options.docker_options import Announcements, parse_announcements
-from cnm_bridge.core.sandbox_plan import SandboxPlan
 from cnm_bridge.system.kernel import WATCHES_AT_ONCE, Kernel, is_namespace
 from cnm_bridge.system.known_version import KnownVersion
 from cnm_bridge.system.scheduling import KeyedLocks, KeyedTasks

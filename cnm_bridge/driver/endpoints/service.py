@@ -29,9 +29,8 @@ from cni_bridge_state.store import Store
 from cni_invoker import NetworkConfigurationList
 from cnm_bridge.core.endpoint import Endpoint
 from cnm_bridge.core.errors import Refused
-from cnm_bridge.core.planning.addressing import fixed_addresses
+from cnm_bridge.core.planning.addressing import fixed_addresses, is_asking, without_request
 from cnm_bridge.core.planning.plan import Plan, with_attachment
-from cnm_bridge.core.planning.sticky import is_asking, without_request
 from cnm_bridge.core.wire import (
     ChosenInterface,
     CreateEndpoint,

@@ -31,8 +31,8 @@ from pyroute2.netlink.rtnl import (
 )
 
 from cnm_bridge.core.errors import attempt
+from cnm_bridge.core.link.plan_sandbox import Placement, SandboxPlan
 from cnm_bridge.core.link_state import SCOPE_LINK, Address, IpAddress, Snapshot
-from cnm_bridge.core.sandbox_plan import Placement, SandboxPlan
 from cnm_bridge.system.kernel.host import Host, in_thread
 from cnm_bridge.system.kernel.netlink.addresses import find_addresses
 from cnm_bridge.system.kernel.netlink.links import Link, find_link_by_altname

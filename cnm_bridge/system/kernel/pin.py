@@ -19,6 +19,7 @@ from typing import Final
 
 from cni_bridge_spec import JsonValue
 from cnm_bridge.core.errors import LinkMissing, NamespaceMissing, attempt
+from cnm_bridge.core.link.plan_sandbox import is_left_to_libnetwork
 from cnm_bridge.core.link_state import (
     IPV6_LINK_LOCAL,
     SCOPE_LINK,
@@ -29,7 +30,6 @@ from cnm_bridge.core.link_state import (
     Sysctl,
     without_announced,
 )
-from cnm_bridge.core.sandbox_plan import is_left_to_libnetwork
 from cnm_bridge.system.kernel.host import Host, in_thread
 from cnm_bridge.system.kernel.netlink.addresses import add_addresses, find_addresses
 from cnm_bridge.system.kernel.netlink.links import (

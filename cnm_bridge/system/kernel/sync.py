@@ -14,8 +14,8 @@ from itertools import chain, count
 from typing import Final, NamedTuple
 
 from cnm_bridge.core.errors import SandboxNotSynced
+from cnm_bridge.core.link.plan_sandbox import Placement, ReplacedRoute, SandboxPlan
 from cnm_bridge.core.link_state import MAIN_TABLE, Route
-from cnm_bridge.core.sandbox_plan import Placement, ReplacedRoute, SandboxPlan
 from cnm_bridge.system.kernel.netlink.addresses import (
     add_further_address,
     find_addresses,

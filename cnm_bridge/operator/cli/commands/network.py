@@ -14,7 +14,7 @@ from cni_invoker import CniError
 from cnm_bridge.core.errors import KernelError, Refused
 from cnm_bridge.core.lists.guard import OTHER_NETWORKS, OtherNetworks
 from cnm_bridge.core.options.cni_options import CONFIGURATION
-from cnm_bridge.core.options.quantities import BANDWIDTH_OPTIONS
+from cnm_bridge.core.options.values import BANDWIDTH_OPTIONS
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError, start_command
 from cnm_bridge.operator.cli.command import Command, CommandGroup, ExitStatus

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from cnm_bridge.core.link.endpoint_replies import chosen_routes, describe_join
 from cnm_bridge.core.link.expected_link import DELEGATES, describe_expected
 from cnm_bridge.core.link.plan_sandbox import (
+    ReplacedRoute,
+    SandboxPlan,
     describe_placement,
     disables_ipv6,
     find_differences,
@@ -21,7 +23,6 @@ from cnm_bridge.core.link.plan_sandbox import (
     without_ipv6,
 )
 from cnm_bridge.core.link_state import NO_PREFIX_ROUTE, SCOPE_LINK, Address, Neighbour, Route, Rule, Snapshot, Sysctl
-from cnm_bridge.core.sandbox_plan import ReplacedRoute, SandboxPlan
 from tests.unit.cnm_bridge.core.snapshots import BRIDGE, BRIDGE_IPV6, CALICO, LINK, PTP, address, route, snapshot
 
 ORDINARY = [BRIDGE, (*BRIDGE, *BRIDGE_IPV6), PTP, CALICO]

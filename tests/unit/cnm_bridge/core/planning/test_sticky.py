@@ -11,9 +11,9 @@ from cni_bridge_spec import JsonObject
 from cni_bridge_state import EndpointId, MemoryId, MemoryRecord, NetworkId, RequestedInterface, StickyRecord
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.options.cni_options import parse_options
+from cnm_bridge.core.planning.addressing import is_asking, without_request
 from cnm_bridge.core.planning.plan import Plan, PlanRequest, plan_attachment, with_attachment
 from cnm_bridge.core.planning.records import planned_record
-from cnm_bridge.core.planning.sticky import is_asking, without_request
 from cnm_bridge.core.wire import CreateEndpoint
 from tests.records import list_of
 

@@ -5,7 +5,7 @@
 import pytest
 
 from cnm_bridge.core.errors import BadOption
-from cnm_bridge.core.options.quantities import bandwidth_args
+from cnm_bridge.core.options.values import bandwidth_args
 
 RATE = "cni.bandwidth.ingress-rate"
 BURST = "cni.bandwidth.ingress-burst"
