@@ -10,12 +10,7 @@ class StateError(Exception):
 
 
 class StateLocked(StateError):
-    """Another process has the state directory open.
-
-    Attributes:
-        path: The state directory.
-        pid: The process that has it open, from the lock file; None if it has not been written yet.
-    """
+    """Another process has the state directory open; its ID is in the lock file, unless it has not written it yet."""
 
     def __init__(self, path: Path, pid: int | None) -> None:
         holder = "another process" if pid is None else f"process {pid}"
@@ -23,8 +18,6 @@ class StateLocked(StateError):
             f"state directory {path} is in use by {holder}; "
             "stop that cni-bridge first, or give this one another --state-dir"
         )
-        self.path = path
-        self.pid = pid
 
 
 class UnknownSchema(StateError):
@@ -36,9 +29,6 @@ class UnknownSchema(StateError):
             "install the version that wrote it, or put back what this one has exported (cni-bridge state import "
             "--replace FILE); nothing has been changed"
         )
-        self.path = path
-        self.stored = stored
-        self.known = known
 
 
 class StateUnusable(StateError):
@@ -46,7 +36,6 @@ class StateUnusable(StateError):
 
     def __init__(self, path: Path, doing: str, reason: object) -> None:
         super().__init__(f"cannot {doing} the state in {path}: {reason}")
-        self.path = path
 
 
 class RecordDamaged(StateError):
@@ -70,24 +59,13 @@ class RecordNotFound(StateError):
 
     def __init__(self, kind: str, identifier: str) -> None:
         super().__init__(f"cni-bridge knows no {kind} {identifier}")
-        self.kind = kind
-        self.id = identifier
 
 
 class WrongPhase(StateError):
-    """The phase of an endpoint or an address does not allow the step.
-
-    Attributes:
-        id: Its ID.
-        phase: Its current phase, None if it has no record.
-        requested: The requested phase, None for removal.
-    """
+    """The phase of an endpoint or an address does not allow the step; None stands for no record."""
 
     def __init__(self, identifier: str, phase: str | None, requested: str | None, kind: str = "endpoint") -> None:
         super().__init__(f"{kind} {identifier} is {phase or 'not stored'} and cannot become {requested or 'gone'}")
-        self.id = identifier
-        self.phase = phase
-        self.requested = requested
 
 
 class NotJoined(StateError):
@@ -95,4 +73,3 @@ class NotJoined(StateError):
 
     def __init__(self, identifier: str) -> None:
         super().__init__(f"endpoint {identifier} has no sandbox: it has not been joined, or that is not known")
-        self.id = identifier

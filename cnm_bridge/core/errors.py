@@ -11,7 +11,7 @@ message. Only `cnm_bridge.server.rpc` turns errors into replies to Docker.
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from errno import EEXIST, ENODEV, ENOENT, EOPNOTSUPP, EPERM
+from errno import ENODEV, ENOENT, EOPNOTSUPP
 from typing import Final
 
 from cni_invoker import CniError, ErrorCode
@@ -163,13 +163,6 @@ class NamespaceMissing(KernelError):
         super().__init__(operation, subject, "no network namespace is mounted there", ENOENT)
 
 
-class NamespaceRefused(KernelError):
-    """The step would have changed a namespace that it must not touch; nothing was done."""
-
-    def __init__(self, operation: str, subject: str, reason: str) -> None:
-        super().__init__(operation, subject, reason, EPERM)
-
-
 class LinkMissing(KernelError):
     """The namespace has no link of that name."""
 
@@ -178,34 +171,12 @@ class LinkMissing(KernelError):
         self.existing = existing
 
 
-class NameTaken(KernelError):
-    """The host namespace already has a link of that name."""
-
-    def __init__(self, operation: str, subject: str, names: tuple[str, ...]) -> None:
-        super().__init__(
-            operation, subject, f"the host namespace already has a link called {' or '.join(names)}", EEXIST
-        )
-        self.names = names
-
-
 class NotCarriable(KernelError):
     """The namespace has something that cannot be created again in another one."""
 
     def __init__(self, what: str) -> None:
         super().__init__("carry", what, "it cannot be made again in another namespace", EOPNOTSUPP)
         self.what = what
-
-
-class SandboxNotSynced(KernelError):
-    """Some of what a sandbox lacked could not be added; the rest has been.
-
-    Attributes:
-        failures: For each item its description and the reason.
-    """
-
-    def __init__(self, subject: str, failures: tuple[str, ...]) -> None:
-        super().__init__("sync", subject, "; ".join(failures))
-        self.failures = failures
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from cni_invoker import PluginFailed
 from cni_invoker.errors import BadResult
 from cnm_bridge.assembly import Daemon, assemble
 from cnm_bridge.core.endpoint import alternative_name, host_link_name
-from cnm_bridge.core.errors import NameTaken
+from cnm_bridge.core.errors import KernelError
 from cnm_bridge.core.settings import Settings
 from tests.driver_calls import create_endpoint, create_network, create_network_with, delete_endpoint
 from tests.kernel.called_daemon import LIMIT_S, configure, host_local, tearing_down, write_plugin
@@ -269,7 +269,7 @@ async def test_two_ids_that_begin_alike(store: Store, host: Namespace, tmp_path:
         await create_endpoint(daemon, ALIKE)
         before = host.links()
         name = host_link_name(AttachmentId(ALIKE))
-        with pytest.raises(NameTaken, match=f"already has a link called {name}"):
+        with pytest.raises(KernelError, match=f"already has a link called {name}"):
             await create_endpoint(daemon, OTHER_ALIKE)
         assert store.find_endpoint(OTHER_ALIKE) is None
         assert host.links() == before

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cnm_bridge.core.errors import SandboxNotSynced
+from cnm_bridge.core.errors import KernelError
 from cnm_bridge.core.link.endpoint_replies import prefix_route
 from cnm_bridge.core.link.plan_sandbox import ReplacedRoute, SandboxPlan
 from cnm_bridge.core.link_state import (
@@ -231,9 +231,7 @@ async def test_refusals_of_the_kernel_are_reported(
         neighbours=(Neighbour(address=ip_address("10.1.0.9"), mac="02:00:00:00:00:09", proxy=False),),
         sysctls=(Sysctl(name="net/no/such", value="1"),),
     )
-    with pytest.raises(
-        SandboxNotSynced, match=r"link eth7: sysctl net\.no\.such: No such file.*; route 10\.66.*: Nexthop"
-    ):
+    with pytest.raises(KernelError, match=r"link eth7: sysctl net\.no\.such: No such file.*; route 10\.66.*: Nexthop"):
         await kernel.link_in_sandbox(sandbox.path, ALTNAME).sync(sandbox_plan)
     assert "10.1.0.9" in sandbox.run("ip neighbour show dev eth7").decode()
 

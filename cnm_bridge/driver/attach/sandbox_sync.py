@@ -195,8 +195,7 @@ class SandboxSync:
         Its addresses are announced in the background, unless they have been.
 
         Raises:
-            SandboxNotSynced: Some of it could not be added.
-            KernelError: The sandbox cannot be read.
+            KernelError: Some of it could not be added, or the sandbox cannot be read.
         """
         try:
             if endpoint_id in self._candidates:

@@ -92,7 +92,7 @@ class Host:
 
         Raises:
             NamespaceMissing: No network namespace is mounted there.
-            NamespaceRefused: It is the host namespace.
+            KernelError: It is the host namespace.
         """
         with open_namespace(path) as fd:
             self.enter(fd)

@@ -104,7 +104,7 @@ class LinkInSandbox:
         """Add to the sandbox what it lacks of the plan; return it in words, None if the link is not in the sandbox.
 
         Raises:
-            SandboxNotSynced: Some of it could not be added; the rest has been.
+            KernelError: Some of it could not be added, and the rest has been; or the namespace cannot be read.
         """
         with attempt("sync", str(self)), self._found() as found:
             return None if found is None else sync(*found, sandbox_plan)

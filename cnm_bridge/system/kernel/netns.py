@@ -19,7 +19,7 @@ from errno import EEXIST, EINVAL, ENOENT
 from pathlib import Path
 from typing import Final
 
-from cnm_bridge.core.errors import NamespaceMissing, NamespaceRefused, attempt
+from cnm_bridge.core.errors import KernelError, NamespaceMissing, attempt
 from cnm_bridge.system.kernel.sysctl import has_ipv6, write_ipv6
 
 _CURRENT: Final = "/proc/thread-self/ns/net"
@@ -87,7 +87,7 @@ def enter(fd: int, *, host: NamespaceId) -> None:
     """Move the calling thread into an open namespace.
 
     Raises:
-        NamespaceRefused: It is the host namespace.
+        KernelError: It is the host namespace.
     """
     with attempt("enter", "namespace"):
         _call("setns", fd, _CLONE_NEWNET)
@@ -200,7 +200,7 @@ def _refuse_host_namespace(host: NamespaceId) -> None:
     """Refuse to continue in the host namespace."""
     with current_namespace() as fd:
         if namespace_id(fd) == host:
-            raise NamespaceRefused("work in", "namespace", "it is the host's")
+            raise KernelError("work in", "namespace", "it is the host's")
 
 
 def _bring_lo_up() -> None:

@@ -14,7 +14,7 @@ from enum import StrEnum
 from errno import EEXIST
 from pathlib import Path
 
-from cnm_bridge.core.errors import LinkMissing, NamespaceRefused, NameTaken, attempt
+from cnm_bridge.core.errors import KernelError, LinkMissing, attempt
 from cnm_bridge.core.link_state import IpInterface, Observation, Snapshot
 from cnm_bridge.system.kernel.capture import capture, is_kernels_own
 from cnm_bridge.system.kernel.host import Host, in_thread
@@ -81,8 +81,8 @@ class StagedLink:
 
         Raises:
             LinkMissing: The namespace has no link `ifname`.
-            NameTaken: The host namespace has a link with one of the names.
             NotCarriable: The namespace has something that a snapshot cannot hold, such as a second link.
+            KernelError: The kernel refused a step, such as a name that another link of the host namespace has.
         """
         baseline = baseline or Baseline(observation=Observation(), ifname=self.ifname, values={})
         operation, subject = "move out", str(self)
@@ -101,7 +101,9 @@ class StagedLink:
             except OSError as exc:
                 rename_link(staging, link, self.ifname)
                 if exc.errno == EEXIST:
-                    raise NameTaken(operation, subject, (self.host_name, self.altname)) from exc
+                    names = f"{self.host_name} or {self.altname}"
+                    taken = f"the host namespace already has a link called {names}"
+                    raise KernelError(operation, subject, taken, EEXIST) from exc
                 raise
         return snapshot
 
@@ -237,7 +239,7 @@ class StagedLink:
         """Open the host namespace, in which every thread starts."""
         with current_namespace() as fd:
             if namespace_id(fd) != self.host.id:
-                raise NamespaceRefused("begin in", "namespace", "it is not the host's")
+                raise KernelError("begin in", "namespace", "it is not the host's")
             yield fd
 
     @contextmanager

@@ -13,7 +13,7 @@ from functools import partial
 from itertools import chain, count
 from typing import Final, NamedTuple
 
-from cnm_bridge.core.errors import SandboxNotSynced
+from cnm_bridge.core.errors import KernelError
 from cnm_bridge.core.link.plan_sandbox import Placement, ReplacedRoute, SandboxPlan
 from cnm_bridge.core.link_state import MAIN_TABLE, Route
 from cnm_bridge.system.kernel.netlink.addresses import (
@@ -64,7 +64,7 @@ def sync(netlink: Netlink, link: Link, sandbox_plan: SandboxPlan) -> tuple[str, 
 
     Raises:
         OSError: The sandbox cannot be read.
-        SandboxNotSynced: Some of it could not be changed; the rest has been.
+        KernelError: Some of it could not be changed; the rest has been.
     """
     sandbox_plan = _in_sandbox(netlink, link, sandbox_plan)
     done: list[str] = []
@@ -77,8 +77,8 @@ def sync(netlink: Netlink, link: Link, sandbox_plan: SandboxPlan) -> tuple[str, 
             return tuple(done)
     left = tuple(step.what for step in _missing(netlink, link, sandbox_plan))
     if left:
-        failures = tuple(f"{what}: {reasons.get(what) or 'it was removed again'}" for what in left)
-        raise SandboxNotSynced(f"link {link.state.name}", failures)
+        failures = [f"{what}: {reasons.get(what) or 'it was removed again'}" for what in left]
+        raise KernelError("sync", f"link {link.state.name}", "; ".join(failures))
     return tuple(done)
 
 
