@@ -43,14 +43,14 @@ SCHEMA_KEY: Final = "meta/schema"
 SCHEMA_VERSION: Final = 1
 """A state with another one is refused. The release that changes a document raises it, and converts earlier ones."""
 
-_KINDS: Final[Mapping[str, type]] = {
-    "network": NetworkRecord,
-    "endpoint": EndpointRecord,
-    "pool": AddressPoolRecord,
-    "address": AddressRecord,
-    "memory": MemoryRecord,
+_KINDS: Final[Mapping[str, tuple[type, str]]] = {
+    "network": (NetworkRecord, "networks"),
+    "endpoint": (EndpointRecord, "endpoints"),
+    "pool": (AddressPoolRecord, "pools"),
+    "address": (AddressRecord, "addresses"),
+    "memory": (MemoryRecord, "memories"),
 }
-"""What a key begins with, before a slash → the kind of its record."""
+"""What a key begins with, before a slash → the kind of its record, and where the export has those of that kind."""
 
 _DIGITS: Final = 8
 """The length of a checksum, a CRC-32."""
@@ -92,7 +92,7 @@ def value_of(key: str, document: JsonValue) -> bytes:
         valid = load_validator(f"state/{kind}")(document)
     except JsonError as exc:
         raise RecordDamaged(key, exc) from exc
-    _parse(_KINDS[kind], key, valid)
+    _parse(_KINDS[kind][0], key, valid)
     return join_checksum(render_json(valid))
 
 
@@ -116,15 +116,6 @@ def _parse(kind: type[R], key: str, document: JsonObject) -> R:
 
 _SCHEMA: Final = "state/export"
 
-_GROUPS: Final = {
-    "network": "networks",
-    "endpoint": "endpoints",
-    "pool": "pools",
-    "address": "addresses",
-    "memory": "memories",
-}
-"""Kind of a record, as in its key → where the export has the records of that kind."""
-
 
 def render_export(meta: Mapping[str, str], records: Mapping[str, Iterable[object]]) -> Iterator[bytes]:
     """Yield the export as JSON, record by record.
@@ -135,7 +126,7 @@ def render_export(meta: Mapping[str, str], records: Mapping[str, Iterable[object
     """
     others = {key: value for key, value in meta.items() if key != SCHEMA_KEY}
     yield render_json({"schema": SCHEMA_VERSION, "meta": others})[:-1]
-    for kind, group in _GROUPS.items():
+    for kind, (_, group) in _KINDS.items():
         yield f',"{group}":['.encode()
         for number, record in enumerate(records[kind]):
             yield (b"," if number else b"") + render_json(render(record))
@@ -161,7 +152,7 @@ def parse_export(document: JsonValue) -> Mapping[str, bytes]:
         )
     meta = get_object(checked, "meta")
     entries = {key: get_str(meta, key).encode() for key in meta}
-    for kind, group in _GROUPS.items():
+    for kind, (_, group) in _KINDS.items():
         for record in get_objects(checked, group):
             key = f"{kind}/{get_str(record, 'id')}"
             if key in entries:

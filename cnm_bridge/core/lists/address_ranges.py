@@ -186,7 +186,7 @@ def refuse_other_pools(network: NetworkConfigurationList, pools: Sequence[PoolRe
 
 
 def refuse_outside(network: NetworkConfigurationList, wanted: Iterable[IPv4Address | IPv6Address], origin: str) -> None:
-    """Refuse addresses that `cni.ips` asks for and no range of host-local has; its own text does not name the ranges.
+    """Refuse `cni.ips` outside host-local's ranges; host-local's own error does not name them.
 
     Raises:
         JsonError: The ranges cannot be parsed.
