@@ -63,10 +63,8 @@ from cnm_bridge.system.scheduling import KeyedLocks
 class Daemon:
     """The resources, the objects that work in the background, and what the daemon answers.
 
-    Attributes:
-        methods: Docker's calls.
-        requests: The operator's requests, at the admin socket.
-        metrics: The figures, which are also given at the address for metrics.
+    `methods` are Docker's calls, `requests` those of the operator at the admin socket. The metrics are given there, and
+    at an address of their own.
     """
 
     resources: Resources
@@ -101,11 +99,8 @@ def assemble(
 ) -> Daemon:
     """Make all objects and connect them.
 
-    Args:
-        settings: The settings.
-        store: The records.
-        plugin_descriptors: The soft limit of open descriptors for plugins; None for the daemon's own.
-        log_output: What writes the log; its dropped lines are a metric.
+    `plugin_descriptors` is the soft limit of open descriptors for plugins, None for the daemon's own. The lines that
+    `log_output` drops are a metric.
     """
     resources = make_resources(settings, store, plugin_descriptors)
     runtime, kernel, version, locks = resources.runtime, resources.kernel, resources.version, resources.locks

@@ -13,10 +13,9 @@ _KILL_LIMIT_S: Final = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompletedCommand:
-    """A command that has ended.
+    """A command that has ended; it succeeded if its exit status is 0.
 
     Attributes:
-        succeeded: Whether its exit status is 0.
         output: What it printed; bytes that are not UTF-8 are replaced.
         error: What it printed to standard error, else its exit status.
     """

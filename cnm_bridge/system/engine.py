@@ -45,11 +45,14 @@ _NETWORK_EVENTS: Final = '{"type": ["network"], "event": ["create", "connect"]}'
 
 
 class Engine:
-    """A client of one Docker Engine. Every query raises `EngineUnavailable` if there is no valid answer.
+    """A client of one Docker Engine.
+
+    Every query raises `EngineRefused` if the engine refuses, and `EngineUnavailable` if there is no valid answer: then
+    the engine may still do what was asked for.
 
     Args:
         host: The address of its API: `unix:///path` or `tcp://host:port`.
-        timeout_s: Time limit of one query, in seconds.
+        timeout_s: Time limit of one query.
         stays_open: Whether connections and the version of the API stay for later queries, which saves 10 ms each.
             `close` must be called then.
     """
@@ -79,14 +82,12 @@ class Engine:
     async def version(self) -> EngineVersion | None:
         """Return the engine's version, None if it has no number."""
         async with self._asked() as docker:
-            info = await _info(docker)
-            return _version(info)
+            return _version(await _info(docker))
 
     async def describe(self) -> EngineDescription:
         """Return what `docker info` shows of the engine."""
         async with self._asked() as docker:
-            info = await _info(docker)
-            return EngineDescription.from_json(info)
+            return EngineDescription.from_json(await _info(docker))
 
     async def network_ids(self, driver: str) -> tuple[str, ...]:
         """Return the IDs of the networks of the driver with this name."""
@@ -121,27 +122,17 @@ class Engine:
         return network if network is not None and network.name == name else None
 
     async def create_network(self, body: Mapping[str, object]) -> None:
-        """Create a network, as `POST /networks/create` describes it. The engine calls the network's driver meanwhile.
-
-        Raises:
-            EngineRefused: The engine refuses; the text says why.
-            EngineUnavailable: There is no valid answer; the engine may still make the network.
-        """
+        """Create a network; the body is that of `POST /networks/create`. The engine calls its driver meanwhile."""
         async with self._asked() as docker:
             await docker.networks.create(dict(body))
 
     async def remove_network(self, network_id: str) -> None:
-        """Remove a network, as `docker network rm` does. The engine calls the network's driver meanwhile."""
+        """Remove a network, as `docker network rm`. The engine calls its driver meanwhile."""
         async with self._asked() as docker:
             await DockerNetwork(docker, network_id).delete()  # type: ignore[no-untyped-call]
 
     async def disconnect(self, network_id: str, container_id: str) -> None:
-        """Take a container off a network, as `docker network disconnect` does. The engine calls the network's driver.
-
-        Raises:
-            EngineRefused: The engine refuses, such as for a container that is not on it.
-            EngineUnavailable: There is no valid answer; the container may be taken off all the same.
-        """
+        """Take a container off a network, as `docker network disconnect`. The engine calls its driver meanwhile."""
         async with self._asked() as docker:
             await DockerNetwork(docker, network_id).disconnect({"Container": container_id})  # type: ignore[no-untyped-call]
 

@@ -28,12 +28,9 @@ _UNREAD: Final = 1024
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that has happened.
+    """Something that has happened: when, in seconds since 1970, and with the name and facts that the log has, too.
 
-    Attributes:
-        time_s: When, in seconds since 1970.
-        name: Its name in the log, e.g. `rpc.answered`.
-        facts: Everything else, as in `spec/admin/event.json`.
+    A name is such as `rpc.answered`; the facts are described in `spec/admin/event.json`.
     """
 
     time_s: float

@@ -21,11 +21,9 @@ class Retry(Generic[K]):
     """Work that has not completed.
 
     Attributes:
-        key: What it is for.
         attempts: How many attempts have failed.
         error: Why the last one failed, None before one has.
         since: When the first attempt in this run of the daemon failed, by `time.monotonic`; None before one has.
-        is_done: Whether the work has completed.
         wake: Set to end the pause before the next attempt. An attempt may wait for it, too.
     """
 
@@ -112,9 +110,7 @@ class Retries(Generic[K, R]):
     async def run(self, attempt: Callable[[R], Awaitable[bool]]) -> None:
         """Attempt all pending work until cancelled. Then it can be called again, and continues with all of it.
 
-        Args:
-            attempt: Makes one attempt; returns whether the work has completed. A bug in it is logged, and counts as a
-                failure.
+        `attempt` returns whether the work has completed. A bug in it is logged, and counts as a failure.
         """
         self._added = asyncio.Queue()  # no await before all are in it: none is added twice
         for one in self._pending.values():

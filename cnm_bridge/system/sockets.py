@@ -42,9 +42,6 @@ def find_peer(connection: socket.socket) -> int:
     """Return the ID of the process at the other end of a Unix socket, 0 if it is not visible in this PID namespace.
 
     For a client, that is the process that called listen(2), which may be systemd (Linux `sock.c`, cred_to_ucred).
-
-    Raises:
-        OSError: The kernel refused.
     """
     pid: int
     pid, _, _ = _UCRED.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
@@ -55,9 +52,6 @@ def is_peer_hidden(address: str) -> bool:
     """Return whether the process at a socket, such as the engine's, is not visible: it is outside of our PID namespace.
 
     False if it is not known, such as over TCP.
-
-    Args:
-        address: `unix:///path`, or any other address.
     """
     path = address.removeprefix(_UNIX)
     if path == address:
@@ -98,10 +92,7 @@ def open_sockets(settings: Settings) -> Iterator[Sockets]:
 def listening(path: Path, *, option: str = "--socket", directory_mode: int = 0o755) -> Iterator[socket.socket]:
     """Listen at `path`, replacing a socket that is no longer served; remove it at the end.
 
-    Args:
-        path: The socket's file.
-        option: The option that sets it, for errors.
-        directory_mode: The mode of its directory, if that does not exist.
+    `option`, which sets the path, is for errors. `directory_mode` is the mode of the directory if that does not exist.
 
     Raises:
         Refused: Another process serves the socket, or the file is not a socket.
@@ -132,11 +123,7 @@ def metrics_listener(settings: Settings) -> Iterator[socket.socket | None]:
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Return the IP address and the port of `ADDRESS:PORT`; an IPv6 address is in brackets.
-
-    Raises:
-        Refused: It is not such a text.
-    """
+    """Return IP address and port of `ADDRESS:PORT`, an IPv6 address in brackets; raise `Refused` if it is not that."""
     try:
         url = urlsplit(f"//{text}")
         if url.netloc != text or url.port is None:

@@ -13,13 +13,7 @@ from errno import EOPNOTSUPP, EPROTONOSUPPORT
 from pathlib import Path
 from typing import Final
 
-from pyroute2.netlink import (
-    NETLINK_NETFILTER,
-    NLM_F_DUMP,
-    NLM_F_REQUEST,
-    NLMSG_DONE,
-    NLMSG_ERROR,
-)
+from pyroute2.netlink import NETLINK_NETFILTER, NLM_F_DUMP, NLM_F_REQUEST, NLMSG_DONE, NLMSG_ERROR
 
 from cnm_bridge.core.errors import NotCarriable
 from cnm_bridge.core.link_state import Snapshot, without_announced
@@ -46,11 +40,9 @@ _LOOPBACK: Final = frozenset({"127.0.0.1/8", "::1/128"})
 
 
 def capture(netlink: Netlink, link: Link, baseline: Baseline, *, reply_limit_s: float) -> Snapshot:
-    """Return the snapshot of a link; the calling thread and the netlink socket must be in its namespace.
+    """Return the snapshot of a link; raise `NotCarriable` if its namespace has something that a snapshot cannot hold.
 
-    Raises:
-        OSError: The kernel refused.
-        NotCarriable: The namespace has something that a snapshot cannot hold.
+    The calling thread and the netlink socket must be in the namespace.
     """
     for other in list_links(netlink):
         if other.index != link.index and not is_kernels_own(other):

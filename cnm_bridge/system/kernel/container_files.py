@@ -49,31 +49,22 @@ def read_mounts(process: Path = _OWN) -> Sequence[Mount]:
     """Return the mounts that a process sees, a later one over an earlier one at the same place (proc(5)).
 
     Any user may mount a file system of his own (fusermount), at a path with any characters. The kernel escapes space,
-    tab, line feed and backslash only, so nothing else separates lines and fields.
-
-    Raises:
-        OSError: It has ended.
+    tab, line feed and backslash only, so nothing else separates lines and fields. Raise `OSError` if the process has
+    ended.
     """
     lines = (line.split(b" ") for line in (process / "mountinfo").read_bytes().split(b"\n") if line)
     return [Mount(*(_plain(line[field]) for field in (_ID, _DEVICE, _ROOT, _POINT))) for line in lines]
 
 
 def has_container_files(process: Path) -> bool:
-    """Return whether a process sees files that dockerd mounts in containers.
-
-    Raises:
-        OSError: The process has ended.
-    """
+    """Return whether a process sees files that dockerd mounts in containers; raise `OSError` if it has ended."""
     return any(map(_container_of, read_mounts(process)))
 
 
 def edit_container_file(process: Path, name: str, edit: FileEdit) -> bool:
     """Edit a file below `/etc` in place; return whether it has changed.
 
-    Args:
-        process: The directory of a process of the container in `/proc`.
-        name: The name of the file.
-        edit: Returns the new content.
+    `process` is the directory of a process of the container in `/proc`.
 
     Raises:
         NotDockersFile: Another file is mounted there (`-v FILE:/etc/hosts`).
@@ -101,15 +92,9 @@ def edit_container_file(process: Path, name: str, edit: FileEdit) -> bool:
 
 
 def read_stored(process: Path, container_id: str, name: str) -> JsonObject | None:
-    """Return a document of dockerd's about a container; None if it is not visible here, or cannot be read.
+    """Return a document of dockerd's about a container, such as `config.v2.json`; None if it cannot be read here.
 
-    Args:
-        process: The directory of a process of the container in `/proc`.
-        container_id: The ID of the container.
-        name: The document, such as `config.v2.json`.
-
-    Raises:
-        OSError: The process has ended.
+    `process` is the directory of a process of the container in `/proc`. Raise `OSError` if the process has ended.
     """
     for mount in read_mounts(process):
         if _container_of(mount) == container_id:
@@ -121,9 +106,7 @@ def read_stored(process: Path, container_id: str, name: str) -> JsonObject | Non
 def read_host_config(data_directory: Path, container_id: str) -> JsonObject | None:
     """Return `hostconfig.json` of a container that may have no process yet; None if it cannot be read.
 
-    Args:
-        data_directory: Where dockerd stores its data, see `EngineDescription`.
-        container_id: The ID of the container.
+    `data_directory` is where dockerd stores its data, see `EngineDescription`.
     """
     with suppress(OSError), ExitStack() as stack:
         directory = _open(stack, str(data_directory / "containers" / container_id), os.O_PATH | os.O_DIRECTORY)
@@ -140,8 +123,7 @@ def _container_of(mount: Mount) -> str | None:
 def _open_directory(stack: ExitStack, mount: Mount) -> int:
     """Return a descriptor of the directory, on this host, of a file that is mounted in a container.
 
-    Raises:
-        OSError: It is not visible here.
+    Raise `OSError` if it is not visible here.
     """
     directory = Path(mount.root).parent
     for own in read_mounts():
@@ -154,11 +136,7 @@ def _open_directory(stack: ExitStack, mount: Mount) -> int:
 
 
 def _open_file(stack: ExitStack, name: str, flags: int, directory: int) -> int | None:
-    """Return a descriptor of a file in a directory, which the stack closes; None if it is no regular file.
-
-    Raises:
-        OSError: It cannot be opened.
-    """
+    """Return a descriptor of a file in a directory, which the stack closes; None if it is no regular file."""
     descriptor = _open(stack, name, flags | os.O_NOFOLLOW | os.O_NONBLOCK, directory)
     return descriptor if stat.S_ISREG(os.fstat(descriptor).st_mode) else None
 

@@ -28,11 +28,7 @@ T = TypeVar("T")
 
 
 async def run_in_thread(work: Callable[[], T], *, stop: Callable[[], None] = lambda: None) -> T:
-    """Run `work` in a thread of its own, as `cni_invoker.waiting.run_in_thread` does.
-
-    Raises:
-        KernelError: No further thread can be started.
-    """
+    """Run `work` as `cni_invoker.waiting.run_in_thread` does; raise `KernelError` if no thread can be started."""
     try:
         return await waiting.run_in_thread(work, stop=stop)
     except BlockingIOError as exc:
@@ -40,14 +36,9 @@ async def run_in_thread(work: Callable[[], T], *, stop: Callable[[], None] = lam
 
 
 class Host:
-    """The host namespace, and the short-lived threads that start in it.
+    """The host namespace, which is that of the thread that creates this object.
 
-    The namespace of the thread that creates this object is the host namespace.
-
-    Attributes:
-        id: The host namespace.
-        reply_limit_s: Time limit of one netlink reply, in seconds.
-        processes: A directory like `/proc`.
+    `reply_limit_s` is the time limit of one netlink reply, `processes` a directory like `/proc`.
     """
 
     def __init__(self, *, reply_limit_s: float, processes: Path = PROCESSES) -> None:
@@ -90,9 +81,7 @@ class Host:
     def inside(self, path: Path) -> Iterator[Netlink]:
         """Move the calling thread into the namespace mounted at `path`, and yield a netlink socket there.
 
-        Raises:
-            NamespaceMissing: No network namespace is mounted there.
-            KernelError: It is the host namespace.
+        Errors as in `open_namespace` and `enter`.
         """
         with open_namespace(path) as fd:
             self.enter(fd)

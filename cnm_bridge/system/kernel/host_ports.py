@@ -24,10 +24,7 @@ class HostPorts:
     def find_obstacle(self, protocol: str, host_ip: IPv4Address | IPv6Address | None, port: int) -> str | None:
         """Return the kernel's reason why a program could not bind a port now, None if it could.
 
-        Args:
-            protocol: `tcp`, `udp` or `sctp`.
-            host_ip: The address to bind, None for all addresses.
-            port: The port number.
+        The protocol is `tcp`, `udp` or `sctp`. Without `host_ip` all addresses are bound.
         """
         for family, address in _addresses(host_ip):
             try:
@@ -41,8 +38,7 @@ class HostPorts:
     def propose(self, protocol: str, host_ip: IPv4Address | IPv6Address | None) -> int:
         """Return a port of the kernel's ephemeral range that was free a moment ago.
 
-        Raises:
-            OSError: No port is free, or the host does not have the address.
+        Raise `OSError` if no port is free, or the host does not have the address.
         """
         family, address = _addresses(host_ip)[0]
         try:

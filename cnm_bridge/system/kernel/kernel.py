@@ -17,12 +17,7 @@ from cni_bridge_spec import JsonObject
 from cnm_bridge.core.errors import KernelError, attempt
 from cnm_bridge.core.link.plan_sandbox import sets_ipv6, uses_ipv6, without_ipv6
 from cnm_bridge.core.link_state import Address, IpInterface, IpNetwork, Observation, Snapshot, find_dynamic
-from cnm_bridge.system.kernel.container_files import (
-    FileEdit,
-    edit_container_file,
-    has_container_files,
-    read_stored,
-)
+from cnm_bridge.system.kernel.container_files import FileEdit, edit_container_file, has_container_files, read_stored
 from cnm_bridge.system.kernel.host import PROCESSES, Host, in_thread
 from cnm_bridge.system.kernel.link_in_sandbox import LinkInSandbox
 from cnm_bridge.system.kernel.netlink.addresses import end_detection, find_addresses
@@ -89,13 +84,8 @@ class Kernel:
     ) -> Baseline:
         """Ensure that a network namespace is mounted at `path`, ready for CNI ADD; see `ensure_namespace`.
 
-        Args:
-            path: The file to mount it on; an existing namespace is not changed.
-            ifname: The name that the link will have in it.
-            observation: What `StagedLink.take_out` captures in addition.
-
-        Returns:
-            The baseline for `StagedLink.take_out`.
+        An existing namespace is not changed. Return the baseline for `StagedLink.take_out`; `observation` is what that
+        captures in addition, of a link that will be called `ifname`.
         """
         ensure_namespace(path, host=self.host.id)
         with attempt("read", str(path)), open_namespace(path) as fd:
@@ -303,8 +293,7 @@ class Kernel:
     def is_inhabited(self, sandbox: Path) -> bool:
         """Return whether any process is in a sandbox. Looks at each process of the host.
 
-        Raises:
-            KernelError: The sandbox does not exist, or not all processes are visible.
+        Raise `KernelError` if the sandbox does not exist, or not all processes are visible.
         """
         with attempt("look for processes of", str(sandbox)):
             with open_namespace(sandbox) as fd:
@@ -318,9 +307,7 @@ class Kernel:
     def edit_container_file(self, process: SandboxProcess, name: str, edit: FileEdit) -> bool:
         """Edit a file that dockerd mounts in the container of a process; return whether it has changed.
 
-        Raises:
-            FileKept: It stays as it is, see `container_files.edit_container_file`.
-            KernelError: The process has ended, or the file cannot be read or written.
+        Raise `FileKept` if it stays as it is, see `container_files.edit_container_file`.
         """
         with attempt("edit", f"/etc/{name} of process {process.pid}"):
             if find_start(process.pid, self.host.processes) != process.started:

@@ -68,13 +68,8 @@ _VERSION_6: Final = 6 << 28
 class LinkInSandbox:
     """A link in a container's sandbox, found by its alternative name; its name there does not matter.
 
-    Every call raises `KernelError` if the namespace cannot be read, or the kernel refuses.
-
-    Attributes:
-        host: The host namespace.
-        sandbox: The path of the container's namespace. If it does not exist or is the host namespace, the link is not
-            there.
-        altname: The alternative name of the link.
+    Every call raises `KernelError` if the namespace cannot be read, or the kernel refuses. If the namespace does not
+    exist or is the host's, the link is not there.
     """
 
     host: Host
@@ -103,8 +98,7 @@ class LinkInSandbox:
     def sync(self, sandbox_plan: SandboxPlan) -> tuple[str, ...] | None:
         """Add to the sandbox what it lacks of the plan; return it in words, None if the link is not in the sandbox.
 
-        Raises:
-            KernelError: Some of it could not be added, and the rest has been; or the namespace cannot be read.
+        Raise `KernelError` if some of it could not be added; the rest has been.
         """
         with attempt("sync", str(self)), self._found() as found:
             return None if found is None else sync(*found, sandbox_plan)

@@ -50,7 +50,7 @@ def namespace_id(fd: int) -> NamespaceId:
 
 @contextmanager
 def current_namespace() -> Iterator[int]:
-    """Open the namespace of the calling thread and yield its descriptor, which is closed afterwards."""
+    """Open the namespace of the calling thread and yield its descriptor."""
     fd = os.open(_CURRENT, os.O_RDONLY | os.O_CLOEXEC)
     try:
         yield fd
@@ -60,11 +60,7 @@ def current_namespace() -> Iterator[int]:
 
 @contextmanager
 def open_namespace(path: Path) -> Iterator[int]:
-    """Open the namespace mounted at `path` and yield its descriptor, which is closed afterwards.
-
-    Raises:
-        NamespaceMissing: No network namespace is mounted there.
-    """
+    """Open the namespace mounted at `path` and yield its descriptor; raise `NamespaceMissing` if there is none."""
     fd = _find_namespace(path)
     if fd is None:
         raise NamespaceMissing("enter namespace", str(path))
@@ -84,11 +80,7 @@ def is_namespace(path: Path) -> bool:
 
 
 def enter(fd: int, *, host: NamespaceId) -> None:
-    """Move the calling thread into an open namespace.
-
-    Raises:
-        KernelError: It is the host namespace.
-    """
+    """Move the calling thread into an open namespace; raise `KernelError` if that is the host's."""
     with attempt("enter", "namespace"):
         _call("setns", fd, _CLONE_NEWNET)
     _refuse_host_namespace(host)
@@ -122,10 +114,8 @@ def make_mount_point(path: Path) -> None:
 def pin_namespace(fd: int, path: Path) -> None:
     """Mount an open namespace at `path` as well, so that it lives on when its other mounts and processes are gone.
 
-    Nothing happens if that namespace is mounted there already. After a failure nothing is at `path`.
-
-    Raises:
-        FileExistsError: Another namespace is mounted there.
+    Nothing happens if that namespace is mounted there already; another one raises `FileExistsError`. After any other
+    failure nothing is at `path`.
     """
     mounted = _find_namespace(path)
     if mounted is None:
@@ -140,11 +130,7 @@ def pin_namespace(fd: int, path: Path) -> None:
 
 
 def mount_instead(source: Path, path: Path) -> None:
-    """Mount the namespace that is mounted at `source` at `path` as well, instead of what is mounted there.
-
-    Raises:
-        NamespaceMissing: No network namespace is mounted at `source`.
-    """
+    """Mount the namespace at `source` at `path`, instead of what is mounted there; errors as in `open_namespace`."""
     with open_namespace(source) as fd:
         try:
             pin_namespace(fd, path)
@@ -197,7 +183,6 @@ def _find_namespace(path: Path) -> int | None:
 
 
 def _refuse_host_namespace(host: NamespaceId) -> None:
-    """Refuse to continue in the host namespace."""
     with current_namespace() as fd:
         if namespace_id(fd) == host:
             raise KernelError("work in", "namespace", "it is the host's")

@@ -88,8 +88,6 @@ class Pin:
     kernel refuses. Calls for one pin must not run concurrently.
 
     Attributes:
-        host: The host namespace.
-        path: The path of the pin.
         ifname: The name that the plugins give the link.
         altname: The alternative name by which the finished link is found, at most 127 bytes; unique.
     """
@@ -108,12 +106,9 @@ class Pin:
     def make(self, sandbox: Path) -> bool:
         """Mount a sandbox at the pin as well, and prepare it for plugins that make a link in it.
 
+        Return False if they cannot: the sandbox does not exist, is the host namespace, or has a link of that name.
         Duplicate address detection is off and IPv6 is on for links that are made in it, until `finish` or `find`, also
         if that is called by the next run of the daemon.
-
-        Returns:
-            Whether such a link can be made: not if the sandbox does not exist, is the host namespace, or has a link of
-            that name.
         """
         try:
             with attempt("pin", str(sandbox)), open_namespace(sandbox) as fd:
@@ -134,13 +129,8 @@ class Pin:
         """Restore the sandbox's settings, set up the link that plugins made, and mark it with its alternative name.
 
         The default routes that libnetwork adds for the gateway endpoint are removed, because it adds them exclusively.
-
-        Returns:
-            The link with its addresses and all its routes, including the removed ones. The settings are those that the
-            link must have once libnetwork has added its routes.
-
-        Raises:
-            LinkMissing: The sandbox has no link `ifname`.
+        Return the link with its addresses and all its routes, including the removed ones, and the settings that it
+        must have once libnetwork has added its routes. Raise `LinkMissing` if the sandbox has no link `ifname`.
         """
         with attempt("finish", str(self)), self.host.inside(self.path) as netlink:
             defaults = LinkDefaults(self.path)
@@ -248,16 +238,8 @@ def _hold_back_announced(
     """Let a link have no default route of a router, if libnetwork adds its own or the user wants none.
 
     They have the metric of libnetwork's, which it adds exclusively: the container would not start. A container without
-    that keeps the router's, because the next announcement may come minutes later.
-
-    Args:
-        netlink: A socket in the sandbox.
-        link: The link.
-        sysctls: The settings that the user wants.
-        is_gateway: Whether the reply to Join has an IPv6 gateway.
-
-    Returns:
-        The setting that accepts announced routes again, once libnetwork has added its own.
+    that, because the reply to Join has no IPv6 gateway, keeps the router's: the next announcement may come minutes
+    later. Return the setting that accepts announced routes again, once libnetwork has added its own.
     """
     name = f"net/ipv6/conf/{link.state.name}/accept_ra_defrtr"
     value = next((sysctl.value for sysctl in sysctls if sysctl.name == name), None)

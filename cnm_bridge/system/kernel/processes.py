@@ -38,7 +38,6 @@ class SandboxProcess:
     """A process in a sandbox.
 
     Attributes:
-        pid: Its process ID.
         started: When it started, in clock ticks since boot.
         cgroup: The text of `/proc/<pid>/cgroup`, which contains the ID of the container.
         is_first: Whether it has PID 1 in its own PID namespace.
@@ -54,11 +53,8 @@ def find_outermost(sandbox: Path, processes: Path) -> Iterator[SandboxProcess]:
     """Yield the processes in a sandbox whose parents are outside, the one that was made last first.
 
     One is the container's first process; with `docker exec` in a container on the host's PID namespace, for example,
-    there are others. A caller that needs one usually has the latest process IDs looked at only.
-
-    Raises:
-        NamespaceMissing: There is no such sandbox.
-        OSError: Processes cannot be read.
+    there are others. A caller that needs one usually has the latest process IDs looked at only. Raise
+    `NamespaceMissing` if there is no such sandbox.
     """
     with open_namespace(sandbox) as fd:
         namespace = namespace_id(fd)
@@ -73,11 +69,7 @@ def find_outermost(sandbox: Path, processes: Path) -> Iterator[SandboxProcess]:
 
 
 def find_recent_cgroups(processes: Path) -> frozenset[str]:
-    """Return the cgroups of the processes that were made last, one of which may be that of a starting container.
-
-    Raises:
-        OSError: Processes cannot be read.
-    """
+    """Return the cgroups of the processes that were made last, one of which may be that of a starting container."""
     cgroups: set[str] = set()
     for pid in _latest_ids(processes):
         with suppress(FileNotFoundError, ProcessLookupError):
@@ -89,9 +81,6 @@ def find_inhabited(processes: Path) -> frozenset[NamespaceId] | None:
     """Return the network namespaces in which processes run; None if the kernel does not show that of each process.
 
     Looks at each process of the host. No namespace is entered.
-
-    Raises:
-        OSError: Processes cannot be listed.
     """
     found: set[NamespaceId] = set()
     for pid in _all_ids(processes):
@@ -105,12 +94,10 @@ def find_inhabited(processes: Path) -> frozenset[NamespaceId] | None:
 
 
 def open_of_root(processes: Path, *, besides: Iterable[NamespaceId]) -> Iterator[int]:
-    """Open the network namespaces of processes that root has made, one after another.
+    """Open the network namespaces of processes that root has made, and yield their descriptors, one after another.
 
-    A local user without any right can make a network namespace in a user namespace only, which then owns it.
-
-    Yields:
-        A descriptor, which is closed before the next one is opened. What cannot be opened is skipped.
+    A local user without any right can make a network namespace in a user namespace only, which then owns it. What
+    cannot be opened is skipped.
     """
     seen = set(besides)
     for pid in _all_ids(processes):
@@ -161,12 +148,7 @@ def _namespace_of(pid: int, processes: Path) -> NamespaceId:
 
 
 class _Outermost(NamedTuple):
-    """The oldest ancestor of a process in its network namespace.
-
-    Attributes:
-        pid: Its process ID.
-        is_first: Whether it has PID 1 in its own PID namespace.
-    """
+    """The oldest ancestor of a process in its network namespace; the first one of a PID namespace has PID 1 there."""
 
     pid: int
     is_first: bool
@@ -203,11 +185,7 @@ def _describe(process: _Outermost, processes: Path) -> SandboxProcess | None:
 
 
 def find_start(pid: int, processes: Path) -> int | None:
-    """Return the start time of a process in clock ticks since boot, None if it does not exist or has ended.
-
-    Raises:
-        OSError: The process directory cannot be read.
-    """
+    """Return the start time of a process in clock ticks since boot, None if it does not exist or has ended."""
     try:
         with open(f"{processes}/{pid}/stat", "rb", buffering=0) as file:  # noqa: PTH123 - each call of Docker needs it
             text = file.read()

@@ -52,9 +52,7 @@ class Sandboxes:
     def has_in_use(self, altname: str, sandboxes: Collection[str] = ()) -> bool:
         """Return whether a link is in a sandbox in which a process runs, or whether that may be.
 
-        Args:
-            altname: The link's alternative name.
-            sandboxes: The paths of its sandbox; none stand for any. If that is no longer mounted, it may be lost.
+        `sandboxes` are the paths of its sandbox; none stand for any. If that is no longer mounted, it may be lost.
         """
         found = self.links.get(altname, frozenset())
         if sandboxes:
@@ -81,8 +79,7 @@ class Sandboxes:
 def look_into_sandboxes(host: Host, known: Collection[str]) -> Sandboxes:
     """Return what is in Docker's sandboxes now, and in those at further paths; moves the calling thread.
 
-    Raises:
-        KernelError: The mounts or the processes cannot be read, or a sandbox cannot be opened.
+    Raise `KernelError` if mounts or processes cannot be read, or a sandbox cannot be opened.
     """
     links: dict[str, frozenset[NamespaceId]] = {}
     addresses: set[str] = set()
@@ -125,10 +122,7 @@ def lost_sandboxes(host: Host, *, besides: Iterable[NamespaceId]) -> Iterator[in
 
     A dockerd that was killed may lose a container whose process runs on, or waits forever to be started (`runc init`).
     The next dockerd unmounts its sandbox. Only the process leads to it, and to the link, whose address must not be
-    given to another container.
-
-    Yields:
-        A descriptor. What cannot be entered is of no container of Docker's, and is skipped.
+    given to another container. What cannot be entered is of no container of Docker's, and is skipped.
     """
     for fd in open_of_root(host.processes, besides={host.id, *besides}):
         with suppress(OSError, KernelError):

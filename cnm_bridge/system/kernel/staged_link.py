@@ -3,8 +3,8 @@
 """Moves a link out of its staging namespace for Docker, and back into it for CNI DEL.
 
 Each call runs completely in one short-lived thread. No state is kept between calls: the kernel knows where the link is.
-The link is identified by an alternative name, which it keeps when Docker moves or
-renames it. A link that has neither that name nor, in the host namespace, our own name is never touched.
+The link is identified by an alternative name, which it keeps when Docker moves or renames it. A link that has neither
+that name nor, in the host namespace, our own name is never touched.
 """
 
 from collections.abc import Iterator
@@ -50,15 +50,13 @@ class LinkLocation(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagedLink:
-    """A link that plugins make in a staging namespace.
+    """A link that plugins make in the staging namespace at `path`.
 
     Every call is idempotent and may be repeated after an interruption at any point. It raises `KernelError` if the
     kernel refuses a step, or `NamespaceMissing` if nothing is mounted at `path`. Calls for one link must not run
     concurrently.
 
     Attributes:
-        host: The host namespace.
-        path: The path of the staging namespace.
         ifname: The name of the link in it.
         host_name: The name of the link in the host namespace, at most 15 bytes.
         altname: The alternative name of the link, at most 127 bytes: a prefix, a hyphen, the attachment's ID.
@@ -72,12 +70,9 @@ class StagedLink:
 
     @in_thread
     def take_out(self, baseline: Baseline | None = None) -> Snapshot:
-        """Take the snapshot of the link and move the link to the host namespace.
+        """Take the snapshot of the link, which is what the plugins left, and move the link to the host namespace.
 
         After a failure the link is in the staging namespace under `ifname`; it may be down.
-
-        Returns:
-            What the plugins left, read before the move removes the link's addresses and routes.
 
         Raises:
             LinkMissing: The namespace has no link `ifname`.
@@ -111,7 +106,7 @@ class StagedLink:
     def bring_back(
         self, *, sandbox: Path | None, addresses: tuple[IpInterface, ...] | None, is_device: bool
     ) -> LinkLocation:
-        """Prepare CNI DEL: move the link back to its staging namespace and give it its addresses.
+        """Prepare CNI DEL: move the link back to its staging namespace, and return where it was found.
 
         A missing namespace is created again. A veth replaces a missing link, because plugins undo what they find:
         bridge and ptp remove the masquerading of the addresses on the link, and host-device gives the link the name
@@ -123,9 +118,6 @@ class StagedLink:
                 unchanged.
             is_device: Whether DEL returns the link to the host, as it does if the link is not virtual. Then it loses
                 its alternative name, and a veth that replaces it has the alias `host_name`.
-
-        Returns:
-            Where the link was found.
         """
         with attempt("bring back", str(self)), self._in_host_netns(), self.host.netlink() as host_netns:
             ensure_namespace(self.path, host=self.host.id)

@@ -62,9 +62,7 @@ def is_placed(netlink: Netlink, link: Link, placement: Placement) -> bool:
 def sync(netlink: Netlink, link: Link, sandbox_plan: SandboxPlan) -> tuple[str, ...]:
     """Change what differs from the plan and return it in words; empty if nothing differs.
 
-    Raises:
-        OSError: The sandbox cannot be read.
-        KernelError: Some of it could not be changed; the rest has been.
+    Raise `KernelError` if some of it could not be changed; the rest has been.
     """
     sandbox_plan = _in_sandbox(netlink, link, sandbox_plan)
     done: list[str] = []
@@ -83,11 +81,7 @@ def sync(netlink: Netlink, link: Link, sandbox_plan: SandboxPlan) -> tuple[str, 
 
 
 def withdraw(netlink: Netlink, link: Link, sandbox_plan: SandboxPlan) -> tuple[str, ...]:
-    """Remove the plan's policy rules, which the kernel does not remove with the link; return them in words.
-
-    Raises:
-        OSError: The sandbox cannot be read, or a rule cannot be removed.
-    """
+    """Remove the plan's policy rules, which the kernel does not remove with the link; return them in words."""
     present = {rule.message for rule in find_rules(netlink)}
     rules = tuple(rule for rule in _in_sandbox(netlink, link, sandbox_plan).rules if rule.message in present)
     for rule in rules:
@@ -188,12 +182,8 @@ def choose_tables(wanted: Iterable[Route], present: Iterable[Route], others: Pla
 
     In a staging namespace every number is free. `sbr` takes the first one from 100 on, so two networks of one container
     would use the same table. If a route of the other network conflicts, the table gets the next unused number, as it
-    would if the plugins had run in the container.
-
-    Args:
-        wanted: The routes to add.
-        present: The routes through the link in the sandbox: a number that was chosen earlier is chosen again.
-        others: The routes through other links.
+    would if the plugins had run in the container. A number that was chosen earlier, so that it has routes of the link,
+    is chosen again.
     """
     tables: dict[int, list[Route]] = {}
     for route in wanted:
@@ -211,11 +201,9 @@ def choose_tables(wanted: Iterable[Route], present: Iterable[Route], others: Pla
 
 
 def _has_room(number: int, routes: Sequence[Route], others: Places) -> bool:
-    """Return whether no route of another link conflicts with these routes."""
     taken = others.get(number, frozenset())
     return all((route.destination, route.metric) not in taken for route in routes)
 
 
 def _is_place(number: int, routes: Sequence[Route], there: frozenset[Route]) -> bool:
-    """Return whether any of the routes exists in this table."""
     return any(replace(route, table=number) in there for route in routes)

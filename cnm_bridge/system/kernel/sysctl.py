@@ -30,12 +30,9 @@ _NOT_CARRIED: Final = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Baseline:
-    """The settings of a staging namespace before plugins ran.
+    """The settings of a staging namespace before plugins ran, and what to capture afterwards.
 
-    Attributes:
-        observation: What to capture.
-        ifname: The name that the link will have.
-        values: Name → value; for the settings of the link, which does not exist yet, those of `default`.
+    Values are by name. For the settings of the link, which does not exist yet, they are those of `default`.
     """
 
     observation: Observation
@@ -62,16 +59,12 @@ def is_ipv6_disabled() -> bool:
 
 
 def write_ipv6(scope: str, setting: str, value: int) -> None:
-    """Set `net.ipv6.conf.<scope>.<setting>`; the scope is a link, `default` or `all`.
-
-    Raises:
-        OSError: The setting cannot be written; the error has the file name.
-    """
+    """Set `net.ipv6.conf.<scope>.<setting>`; the scope is a link, `default` or `all`."""
     write_setting(f"net/ipv6/conf/{scope}/{setting}", str(value))
 
 
 def write_setting(name: str, value: str) -> None:
-    """Set a setting; errors as in `write_ipv6`."""
+    """Set a setting; an `OSError` has the file name."""
     fd = os.open(f"{_ROOT}/{name}", os.O_WRONLY | os.O_CLOEXEC)
     try:
         os.write(fd, value.encode())

@@ -11,14 +11,7 @@ from socket import AF_UNSPEC
 from typing import Final
 
 from pyroute2.netlink import NLM_F_APPEND, NLM_F_CREATE, NLM_F_EXCL
-from pyroute2.netlink.rtnl import (
-    RTM_DELLINK,
-    RTM_DELLINKPROP,
-    RTM_GETLINK,
-    RTM_GETQDISC,
-    RTM_NEWLINK,
-    RTM_NEWLINKPROP,
-)
+from pyroute2.netlink.rtnl import RTM_DELLINK, RTM_DELLINKPROP, RTM_GETLINK, RTM_GETQDISC, RTM_NEWLINK, RTM_NEWLINKPROP
 
 from cnm_bridge.core.link_state import LinkState
 from cnm_bridge.system.kernel.netlink.socket import Message, Netlink, Wanted
@@ -34,10 +27,7 @@ class Link:
     """A link in a namespace.
 
     Attributes:
-        index: Its index.
-        is_up: Whether it is administratively up.
         altnames: Its alternative names, which it keeps when it moves to another namespace.
-        state: Its other properties.
         master: The index of the bridge or bond that it is a port of, None if it is no port.
         alias: The text that `ip link set alias` sets, "" if there is none.
     """
@@ -96,13 +86,9 @@ def set_mtu(netlink: Netlink, link: Link, mtu: int) -> None:
 
 
 def move_link(netlink: Netlink, link: Link, namespace_fd: int, name: str | None = None) -> None:
-    """Move a link into an open namespace, where it is down and has no addresses or routes.
+    """Move a link into an open namespace, where it is down and has no addresses or routes; its index may change.
 
-    Args:
-        netlink: A netlink socket in the namespace that the link is in.
-        link: The link; its index may change.
-        namespace_fd: The target namespace.
-        name: Its new name. The kernel moves the link first, so the old name may be visible for a moment.
+    The kernel moves the link first, and then gives it its new name. So the old name may be visible there for a moment.
     """
     names: Wanted = () if name is None else (("IFLA_IFNAME", name),)
     netlink.request(RTM_NEWLINK, {"index": link.index}, (("IFLA_NET_NS_FD", namespace_fd), *names))

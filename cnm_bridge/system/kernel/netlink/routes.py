@@ -47,13 +47,10 @@ _METRICS: Final = {"RTAX_MTU", "RTAX_ADVMSS"}
 
 
 def find_routes(netlink: Netlink, link: Link) -> tuple[Route, ...]:
-    """Return the routes through a link, IPv4 first.
+    """Return the routes through a link, IPv4 first; errors as in `parse_route`.
 
     Leaves out the table `local` and routes learnt from routers. The routes that the kernel adds for the prefixes of
     addresses are included.
-
-    Raises:
-        NotCarriable: As in `parse_route`.
     """
     return tuple(map(parse_route, _routes_through(netlink, link)))
 
@@ -129,11 +126,7 @@ def has_default(netlink: Netlink, destination: IpNetwork) -> bool:
 
 
 def parse_route(message: Message) -> Route:
-    """Parse the kernel's message about an IPv4 or IPv6 route.
-
-    Raises:
-        NotCarriable: It has several next hops, an encapsulation, or anything else that a `Route` cannot represent.
-    """
+    """Parse the kernel's message about a route; raise `NotCarriable` if a `Route` cannot represent it."""
     destination, metrics = _destination(message), message.nested("RTA_METRICS")
     beyond = _unsupported_attributes(message)
     if beyond:

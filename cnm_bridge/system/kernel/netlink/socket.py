@@ -54,9 +54,7 @@ _RECEIVE_BYTES: Final = 65536  # the kernel fills dump buffers up to 32 KiB
 class Attributes:
     """The attributes of a message or of another attribute, accessed by the kernel's names.
 
-    Args:
-        kind: pyroute2's class of the message or attribute that contains them.
-        data: Their bytes.
+    `kind` is pyroute2's class of the message or attribute that contains them.
     """
 
     __slots__ = ("_kind", "_values")
@@ -111,12 +109,7 @@ class Attributes:
 
 
 class Message(Attributes):
-    """A message: a fixed part and attributes.
-
-    Args:
-        kind: pyroute2's class of the message.
-        data: The message without the netlink header; kept as `data`.
-    """
+    """A message: a fixed part and attributes. `data` is all of it without the netlink header."""
 
     __slots__ = ("_fields", "data")
 
@@ -189,9 +182,7 @@ def _table(kind: Any) -> dict[str, tuple[int, str]]:  # noqa: ANN401
 class Netlink:
     """A netlink socket in the namespace of the thread that creates it; no other thread may use it.
 
-    Args:
-        reply_limit_s: How long to wait for a reply, in seconds. The kernel answers as soon as it has the routing lock,
-            so a reply that takes longer was lost.
+    A reply that takes longer than `reply_limit_s` was lost: the kernel answers as soon as it has the routing lock.
     """
 
     def __init__(self, *, reply_limit_s: float) -> None:
@@ -215,14 +206,8 @@ class Netlink:
     ) -> tuple[Message, ...]:
         """Send one request and return the messages of the reply, none if the kernel only acknowledged it.
 
-        Args:
-            kind: The type of the message, e.g. `RTM_NEWLINK`.
-            fields: Fields of its fixed part by the kernel's names; those not given are 0.
-            attributes: Its attributes.
-            flags: Additional flags, e.g. `NLM_F_CREATE`.
-
-        Raises:
-            OSError: The kernel refused, or did not reply in time.
+        Fields of the fixed part that are not given are 0; the flags are additional ones, such as `NLM_F_CREATE`. Raise
+        `OSError` if the kernel refused, or did not reply in time.
         """
         return self.request_raw(kind, render_body(kind, fields, attributes), flags=flags)
 
@@ -234,11 +219,8 @@ class Netlink:
     def request_together(self, *requests: tuple[int, bytes, int]) -> None:
         """Send requests in one call: the kernel has carried out all of them before this process can be killed.
 
-        Args:
-            requests: Type, bytes without the netlink header, and additional flags of each. None has a reply.
-
-        Raises:
-            OSError: The kernel refused one of them; it has tried the others.
+        Each has a type, bytes without the netlink header, and additional flags; none has a reply. Raise `OSError` if
+        the kernel refused one of them; it has tried the others.
         """
         self._sequence += 1
         self._socket.send(
@@ -259,8 +241,7 @@ class Netlink:
     def dump(self, kind: int, fields: Mapping[str, int], attributes: Wanted = ()) -> tuple[Message, ...]:
         """Return all objects that match fields and attributes; arguments and errors as in `request`.
 
-        Raises:
-            OSError: Also EINTR, if the namespace changed during each attempt to read it.
+        It also raises EINTR, if the namespace changed during each attempt to read it.
         """
         body = render_body(kind, fields, attributes)
         for _ in range(_DUMP_TRIES):
