@@ -67,13 +67,16 @@ async def serve(settings: Settings, sockets: Sockets, output: LogWriter) -> None
     Raises:
         StateError: The state directory cannot be used.
     """
-    stop = _event_for(signal.SIGTERM, signal.SIGINT)
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
     watchdog_s, descriptors = take_watchdog_s(), raise_descriptor_limit()
     with notifying() as notify, closing(await asyncio.to_thread(Store.open, settings.state_dir)) as store:
         resume_garbage_collection()
         _log_obstacles(store)
         daemon = assemble(settings, store, plugin_descriptors=descriptors, log_output=output)
-        _distrust_if_hidden(daemon)
+        if is_peer_hidden(settings.docker_host):  # if the engine is not there yet, its first call tells
+            daemon.resources.kernel.distrust_processes()  # before anything is undone
         await daemon.joined.port_publisher.load()
         unfinished = await daemon.unfinished.add()
         daemon.releases.add_unfinished()
@@ -127,23 +130,6 @@ def _background(daemon: Daemon) -> Iterator[tuple[str, _Work]]:
     yield "requested ports", daemon.joined.complete_requests
 
 
-def _event_for(*numbers: signal.Signals) -> asyncio.Event:
-    """Return an event that any of the signals sets."""
-    event = asyncio.Event()
-    for number in numbers:
-        asyncio.get_running_loop().add_signal_handler(number, event.set)
-    return event
-
-
-def _distrust_if_hidden(daemon: Daemon) -> None:
-    """Have all mounted sandboxes count as in use if processes of containers are not visible, before anything is undone.
-
-    If the engine is not there yet, its first call tells.
-    """
-    if is_peer_hidden(daemon.resources.settings.docker_host):
-        daemon.resources.kernel.distrust_processes()
-
-
 async def _wait_for_either(first: asyncio.Task[None], second: asyncio.Task[Literal[True]]) -> None:
     """Wait for one of two tasks, and cancel the other."""
     both: tuple[asyncio.Task[object], ...] = (first, second)
@@ -163,12 +149,9 @@ async def feed_watchdog(notify: Callable[[str], None], limit_s: float | None) ->
 
 
 async def supervised(name: str, work: Callable[[], Awaitable[None]], *, again: bool = True) -> None:
-    """Run background work; after an error begin it again, as often as necessary, so that it does not end the daemon.
+    """Run background work; after an error begin it `again`, as often as necessary, so that it does not end the daemon.
 
-    Args:
-        name: Its name, for the log.
-        work: Runs it, until it is cancelled or done. What it needs after an error must be kept outside of it.
-        again: Whether it begins again after an error; otherwise that is its end.
+    `work` runs until it is cancelled or done. What it needs after an error must be kept outside of it.
     """
     errors = RateLimit()
     while True:

@@ -20,9 +20,6 @@ from cnm_bridge.system.known_version import KnownVersion
 from cnm_bridge.system.process import find_plugin_oom_score
 from cnm_bridge.system.scheduling import KeyedLocks
 
-_RUNNING: Final = "plugins"
-"""The subdirectory of `run_dir` that records the running plugins."""
-
 _RESULT_BYTES: Final = 256 << 10
 _RESULT_ENTRIES: Final = 512
 """What takes the event loop some 20 ms at most: 2000 routes blocked it for a third of a second."""
@@ -33,12 +30,9 @@ class Resources:
     """The settings, and access to records, plugins, kernel and engine.
 
     Attributes:
-        limits: The limits of the plugins.
         running_dir: The directory that records the running plugins.
-        boot_id: The kernel's boot ID.
         engine: The engine, for work in the background.
         engine_in_calls: The engine with a shorter time limit, for calls that Docker waits for.
-        version: The engine's version.
         locks: The locks of endpoints.
     """
 
@@ -73,7 +67,7 @@ def make_resources(settings: Settings, store: Store, plugin_descriptors: int | N
         descriptors=plugin_descriptors,
         oom_score=find_plugin_oom_score(),
     )
-    running_dir = settings.run_dir / _RUNNING
+    running_dir = settings.run_dir / "plugins"
     journal = Journal()
     store.when_phase_changed(journal.on_phase)
     return Resources(

@@ -91,21 +91,18 @@ class Host:
     @contextmanager
     def inside_sandbox(self, path: Path) -> Iterator[Netlink | None]:
         """Like `inside`, but yield None without a namespace, or if it is the host's, which a container may use."""
-        if not self._enter_sandbox(path):
-            yield None
-            return
-        with self.netlink() as netlink:
-            yield netlink
-
-    def _enter_sandbox(self, path: Path) -> bool:
         try:
             with open_namespace(path) as fd:
                 is_sandbox = namespace_id(fd) != self.id
                 if is_sandbox:
                     self.enter(fd)
-                return is_sandbox
         except NamespaceMissing:
-            return False
+            is_sandbox = False
+        if not is_sandbox:
+            yield None
+            return
+        with self.netlink() as netlink:
+            yield netlink
 
 
 class _HasHost(Protocol):

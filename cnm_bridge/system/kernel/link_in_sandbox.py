@@ -14,7 +14,7 @@ import select
 import socket
 import struct
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
@@ -32,7 +32,7 @@ from pyroute2.netlink.rtnl import (
 
 from cnm_bridge.core.errors import attempt
 from cnm_bridge.core.link.plan_sandbox import Placement, SandboxPlan
-from cnm_bridge.core.link_state import SCOPE_LINK, Address, IpAddress, Snapshot
+from cnm_bridge.core.link_state import SCOPE_LINK, IpAddress, Snapshot
 from cnm_bridge.system.kernel.host import Host, in_thread
 from cnm_bridge.system.kernel.netlink.addresses import find_addresses
 from cnm_bridge.system.kernel.netlink.links import Link, find_link_by_altname
@@ -166,7 +166,7 @@ def _announce(netlink: Netlink, link: Link) -> tuple[IpAddress, ...]:
     Nothing is announced on a link that does not resolve addresses, or has no Ethernet address.
     """
     mac = bytes.fromhex((link.state.mac or "").replace(":", ""))
-    addresses = tuple(_announced(find_addresses(netlink, link)))
+    addresses = tuple(dict.fromkeys(one.address.ip for one in find_addresses(netlink, link) if one.scope < SCOPE_LINK))
     if link.state.noarp or len(mac) != _MAC_BYTES or not addresses:
         return ()
     with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as packets:  # protocol 0: it receives nothing
@@ -179,10 +179,6 @@ def _announce(netlink: Netlink, link: Link) -> tuple[IpAddress, ...]:
 def frame(mac: bytes, address: IpAddress) -> bytes:
     """Return the Ethernet frame that announces an address of the link with a MAC."""
     return _arp(mac, address) if isinstance(address, IPv4Address) else _advertisement(mac, address)
-
-
-def _announced(addresses: Iterable[Address]) -> Iterable[IpAddress]:
-    return dict.fromkeys(one.address.ip for one in addresses if one.scope < SCOPE_LINK)
 
 
 def _arp(mac: bytes, address: IPv4Address) -> bytes:

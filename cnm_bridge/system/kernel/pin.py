@@ -138,7 +138,9 @@ class Pin:
             link = find_link(netlink, self.ifname)
             if link is None:
                 raise LinkMissing("finish", str(self), tuple(other.state.name for other in list_links(netlink)))
-            link = _with_mac(netlink, link, wanted.mac, self.ifname)
+            if wanted.mac is not None and link.state.mac != wanted.mac:
+                set_mac(netlink, link, wanted.mac)
+                link = find_link(netlink, self.ifname) or link
             addresses = find_addresses(netlink, link)
             routes = without_announced(find_plain_routes(netlink, link), addresses)
             left = [route for route in routes if is_left_to_libnetwork(route, wanted.families)]
@@ -222,14 +224,6 @@ def _find_device(netlink: Netlink, name: JsonValue, *, may_be_unfinished: bool) 
             set_alias(netlink, link, link.state.name)
             return link
     return None
-
-
-def _with_mac(netlink: Netlink, link: Link, mac: str | None, ifname: str) -> Link:
-    if mac is None or link.state.mac == mac:
-        return link
-    set_mac(netlink, link, mac)
-    found = find_link(netlink, ifname)
-    return link if found is None else found
 
 
 def _hold_back_announced(

@@ -43,8 +43,8 @@ def find_rules(netlink: Netlink) -> tuple[Rule, ...]:
     """Return the IP rules that the kernel did not make, IPv4 first, each family in the order of evaluation."""
     return tuple(
         Rule(priority=_priority(message), table=_table(message), message=_lasting(message))
-        for message in _ip_rules(netlink)
-        if not _is_kernels_own(message)
+        for message in netlink.dump(RTM_GETRULE, {"family": AF_UNSPEC})
+        if message.field("family") in {AF_INET, AF_INET6} and not _is_kernels_own(message)
     )
 
 
@@ -85,11 +85,6 @@ def _complete(rule: Rule) -> bytes:
 def _lasting(message: Message) -> bytes:
     *fields, flags = _HEADER.unpack_from(message.data)
     return _HEADER.pack(*fields, flags & _FIXED_FLAGS) + message.data[_HEADER.size :]
-
-
-def _ip_rules(netlink: Netlink) -> tuple[Message, ...]:
-    messages = netlink.dump(RTM_GETRULE, {"family": AF_UNSPEC})
-    return tuple(message for message in messages if message.field("family") in {AF_INET, AF_INET6})
 
 
 def _is_kernels_own(message: Message) -> bool:
