@@ -183,8 +183,11 @@ class ContainerFiles:
                 process = await self.kernel.find_container_process(record.sandbox)
             if process is not None and self.kernel.find_start(process.pid) == process.started:
                 for file, edit in edits.items():
-                    await self.kernel.edit_container_file(process, file, edit)
-        except (FileKept, KernelError, NotJoined) as exc:  # Docker has removed the sandbox, or the container has ended
+                    try:
+                        await self.kernel.edit_container_file(process, file, edit)
+                    except FileKept as exc:  # the others are edited all the same
+                        log.info("endpoint.file_not_withdrawn", endpoint_id=endpoint_id, file=file, error=str(exc))
+        except (KernelError, NotJoined) as exc:  # Docker has removed the sandbox, or the container has ended
             log.info("endpoint.files_not_withdrawn", endpoint_id=endpoint_id, error=str(exc))
 
     @property

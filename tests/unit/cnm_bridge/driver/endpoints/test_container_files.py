@@ -279,6 +279,19 @@ async def test_a_guarded_network(
     assert read(file) == DOCKERS
 
 
+async def test_one_file_that_stays(store: Store, file: Path, kernel: FoundProcess, files: ContainerFiles) -> None:
+    """The other one is as before when the endpoint leaves: here /etc/hosts is not Docker's."""
+    files.version.note(EngineVersion(28, 5))
+    await join(store)
+    kernel.answers.set()
+    await files.apply(ID)
+    assert is_edited(file)
+    with structlog.testing.capture_logs() as logged:
+        await files.withdraw(ID)
+    assert [(line["event"], line["file"]) for line in logged] == [("endpoint.file_not_withdrawn", "hosts")]
+    assert read(file) == DOCKERS
+
+
 def with_interface(result: JsonObject) -> JsonObject:
     """Return a result whose addresses are those of the container's link."""
     interfaces: list[JsonValue] = [{"name": "eth0", "sandbox": "/run/netns/1"}]
