@@ -4,8 +4,8 @@
 
 The engine determines when that is. From 28 on the sandbox exists at Join, and the engine calls EndpointOperInfo (and
 ProgramExternalConnectivity) after it has placed the link. Before 28 the sandbox of a starting container is made later,
-and no call follows; for `docker network connect` one follows in most cases. Then netlink is watched until the link
-leaves the host namespace, and the sandbox until libnetwork is done there, which takes milliseconds.
+and no call follows; for `docker network connect` one follows in most cases. Then the driver waits until the link
+leaves the host namespace, and watches the sandbox by netlink until libnetwork is done there, some milliseconds later.
 
 Then the addresses are announced to other hosts on the same network. A container that comes back with its address may
 have another MAC, or be on another host. Neighbours keep the old MAC until their entry expires, 20 to 45 seconds in
