@@ -35,6 +35,7 @@ def test_a_changed_configuration_applies_to_the_next_container(scene: Scene) -> 
     listed = ("cni-bridge", "ls", "--networks")
     assert "since 1 endpoint was made" in scene.lab.run(*listed).stdout
     scene.lab.docker("rm", "-f", first.name)
+    wait_torn_down(scene.lab)
     assert "since 1 endpoint" not in scene.lab.run(*listed).stdout
     scene.lab.docker("rm", "-f", second.name)
     assert scene.lab.wait_clean(before) == ""
