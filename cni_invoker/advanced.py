@@ -12,12 +12,7 @@ from cni_invoker.documents.request import requests_for_add
 from cni_invoker.documents.result_documents import convert_result
 from cni_invoker.documents.results import parse_result
 from cni_invoker.execution.limits import NetworkSlots
-from cni_invoker.execution.running_plugins import (
-    RunningPlugin,
-    find_orphaned_plugins,
-    find_running,
-    kill_orphaned_plugins,
-)
+from cni_invoker.execution.running_plugins import RunningPlugin, find_running, kill_orphaned_plugins
 
 __all__ = [
     "RULES_BY_ADDRESS",
@@ -25,7 +20,6 @@ __all__ = [
     "NetworkSlots",
     "RunningPlugin",
     "convert_result",
-    "find_orphaned_plugins",
     "find_running",
     "kill_orphaned_plugins",
     "needs_rules",

@@ -56,8 +56,7 @@ def environment_of(pid: int) -> frozenset[bytes]:
         return frozenset()
 
 
-def command_of(pid: int) -> str:
-    """Return the command line of a process."""
+def _command_of(pid: int) -> str:
     try:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     except OSError:
@@ -216,19 +215,9 @@ class OrphanedPlugin:
         return f"{self.pid} ({self.command})"
 
 
-def find_orphaned_plugins(directory: Path, container_ids: Collection[str] | None) -> tuple[OrphanedPlugin, ...]:
-    """Return what `kill_orphaned_plugins` would kill.
-
-    Raises:
-        OSError: The directory cannot be read.
-    """
-    return tuple(
-        OrphanedPlugin(pid=pid, container_id=one.container_id, command=command_of(pid))
-        for pid, one in _processes(find_abandoned(directory, container_ids))
-    )
-
-
-def kill_orphaned_plugins(directory: Path, container_ids: Collection[str] | None, *, limit_s: float) -> tuple[int, ...]:
+def kill_orphaned_plugins(
+    directory: Path, container_ids: Collection[str] | None, *, limit_s: float
+) -> tuple[tuple[int, ...], tuple[OrphanedPlugin, ...]]:
     """Kill the orphaned plugins of some containers, with whatever they have started.
 
     Call it before any other operation on these containers. An orphaned GC is killed whatever the containers. Plugins
@@ -240,7 +229,7 @@ def kill_orphaned_plugins(directory: Path, container_ids: Collection[str] | None
         limit_s: How long to wait for the end of all processes together, in seconds. Each is signalled in any case.
 
     Returns:
-        The process IDs of all killed processes. `find_orphaned_plugins` returns those that hang in the kernel.
+        The process IDs of all killed processes, and what still runs because it hangs in the kernel.
 
     Raises:
         OSError: The directory cannot be read.
@@ -248,15 +237,17 @@ def kill_orphaned_plugins(directory: Path, container_ids: Collection[str] | None
     deadline = time.monotonic() + limit_s
     abandoned = find_abandoned(directory, container_ids)
     killed: dict[int, None] = {}
-    while running := tuple(_processes(abandoned)):
+    is_late = False
+    while (running := tuple(_processes(abandoned))) and not is_late:
         killed.update(dict.fromkeys(pid for pid, one in running if _kill(pid, one.file.name)))
         time.sleep(_PAUSE_S)
-        if time.monotonic() >= deadline:
-            return tuple(killed)
-    for one in abandoned:
+        is_late = time.monotonic() >= deadline
+    for one in () if running else abandoned:
         with suppress(OSError):
             one.file.unlink()
-    return tuple(killed)
+    return tuple(killed), tuple(
+        OrphanedPlugin(pid=pid, container_id=one.container_id, command=_command_of(pid)) for pid, one in running
+    )
 
 
 def _processes(plugins: Collection[RunningPlugin]) -> Iterator[tuple[int, RunningPlugin]]:
@@ -268,10 +259,6 @@ def _processes(plugins: Collection[RunningPlugin]) -> Iterator[tuple[int, Runnin
                 yield int(name), marks[mark]
 
 
-def _has_name(pid: int, name: str) -> bool:
-    return f"{VARIABLE}={name}".encode() in environment_of(pid)
-
-
 def _kill(pid: int, name: str) -> bool:
     """Kill a process unless its number has been reused; return whether it was killed."""
     try:
@@ -279,7 +266,7 @@ def _kill(pid: int, name: str) -> bool:
     except OSError:
         return False
     try:
-        if not _has_name(pid, name):
+        if f"{VARIABLE}={name}".encode() not in environment_of(pid):
             return False
         signal.pidfd_send_signal(pidfd, signal.SIGKILL)
     except OSError:

@@ -17,7 +17,7 @@ import structlog
 
 from cni_bridge_state import AttachmentId, EndpointRecord, Phase, StateUnusable
 from cni_bridge_state.store import Store
-from cni_invoker.advanced import find_orphaned_plugins, kill_orphaned_plugins
+from cni_invoker.advanced import kill_orphaned_plugins
 from cni_invoker.errors import PluginStillRuns
 from cnm_bridge.core.endpoint import Endpoint
 from cnm_bridge.core.planning.ports import plugins_without_delete
@@ -51,11 +51,12 @@ class OrphanedPlugins:
         This includes plugins that publish ports of a joined endpoint: they would interfere with publishing them again.
         """
         try:
-            killed = await asyncio.to_thread(kill_orphaned_plugins, self.directory, None, limit_s=_ORPHANS_LIMIT_S)
+            killed, running = await asyncio.to_thread(
+                kill_orphaned_plugins, self.directory, None, limit_s=_ORPHANS_LIMIT_S
+            )
             if killed:
                 log.warning("plugins.ended", pids=killed)
-                running = await asyncio.to_thread(find_orphaned_plugins, self.directory, None)
-                self._attachments = frozenset(plugin.container_id for plugin in running)
+            self._attachments = frozenset(plugin.container_id for plugin in running)
         except OSError as exc:
             log.warning("plugins.not_ended", directory=str(self.directory), error=str(exc))
 
@@ -66,8 +67,9 @@ class OrphanedPlugins:
             PluginStillRuns: The plugin does not end, because it hangs in the kernel.
         """
         if attachment_id in self._attachments:
-            await asyncio.to_thread(kill_orphaned_plugins, self.directory, [attachment_id], limit_s=_ORPHANS_LIMIT_S)
-            running = await asyncio.to_thread(find_orphaned_plugins, self.directory, [attachment_id])
+            _, running = await asyncio.to_thread(
+                kill_orphaned_plugins, self.directory, [attachment_id], limit_s=_ORPHANS_LIMIT_S
+            )
             if running:
                 raise PluginStillRuns(attachment_id, [str(plugin) for plugin in running])
             self._attachments -= {attachment_id}

@@ -30,7 +30,7 @@ from cni_invoker.documents.attachment import AttachmentKey
 from cni_invoker.documents.checks import StrPath, check_network_name
 from cni_invoker.documents.jsontypes import JsonError
 from cni_invoker.errors import NetworkBusy, PluginStillRuns
-from cni_invoker.execution.running_plugins import find_abandoned, find_orphaned_plugins, kill_orphaned_plugins
+from cni_invoker.execution.running_plugins import find_abandoned, kill_orphaned_plugins
 from cni_invoker.waiting import run_in_thread
 from cni_tool.errors import AttachmentExists, CacheDamaged, CacheError
 from cni_tool.messages import log_warning
@@ -299,10 +299,11 @@ async def _end_plugins(running_dir: Path, container_id: str) -> None:
     """
     if not find_abandoned(running_dir, [container_id]):
         return
-    ended = await run_in_thread(lambda: kill_orphaned_plugins(running_dir, [container_id], limit_s=_KILL_LIMIT_S))
+    ended, running = await run_in_thread(
+        lambda: kill_orphaned_plugins(running_dir, [container_id], limit_s=_KILL_LIMIT_S)
+    )
     if ended:
         log_warning(__name__, "plugins.ended", container_id=container_id, pids=", ".join(map(str, ended)))
-    running = await run_in_thread(lambda: find_orphaned_plugins(running_dir, [container_id]))  # they may hang
     if running:
         raise PluginStillRuns(container_id, [str(plugin) for plugin in running])
 

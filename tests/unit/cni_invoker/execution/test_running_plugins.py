@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from cni_invoker.advanced import kill_orphaned_plugins
-from cni_invoker.execution.running_plugins import RunningPlugins, find_abandoned, find_orphaned_plugins, find_running
+from cni_invoker.execution.running_plugins import RunningPlugins, find_abandoned, find_running
 from tests.unit.cni_invoker.processes import is_alive, wait_until
 
 CONTAINER_ID = f"orphan-{os.getpid()}"
@@ -110,19 +110,17 @@ def make_scene(tmp_path: Path) -> Iterator[Scene]:
 
 def kill(scene: Scene) -> set[int]:
     """Kill the orphaned plugins of the container."""
-    return set(kill_orphaned_plugins(scene.running, [CONTAINER_ID, "unknown"], limit_s=LIMIT_S))
+    killed, running = kill_orphaned_plugins(scene.running, [CONTAINER_ID, "unknown"], limit_s=LIMIT_S)
+    assert running == ()
+    return set(killed)
 
 
 def test_an_orphaned_plugin_is_killed_with_its_children(scene: Scene) -> None:
     """The IPAM plugin and other children have its name in their environment."""
     scene.start("hangs", expect={"plugin", "ipam", "child"})
     scene.kill_runtime()
-    orphans = find_orphaned_plugins(scene.running, ["unknown", CONTAINER_ID])
-    assert {orphan.pid for orphan in orphans} == set(scene.pids.values())
-    assert {orphan.container_id for orphan in orphans} == {CONTAINER_ID}
     assert kill(scene) == set(scene.pids.values())
     assert not any(map(is_alive, scene.pids.values()))
-    assert find_orphaned_plugins(scene.running, [CONTAINER_ID]) == ()
 
 
 def test_children_of_a_killed_plugin_are_killed(scene: Scene) -> None:
@@ -131,10 +129,6 @@ def test_children_of_a_killed_plugin_are_killed(scene: Scene) -> None:
     scene.kill_runtime()
     os.kill(scene.pids["plugin"], signal.SIGKILL)
     wait_until(lambda: not is_alive(scene.pids["plugin"]))
-    assert {orphan.pid for orphan in find_orphaned_plugins(scene.running, [CONTAINER_ID])} == {
-        scene.pids["ipam"],
-        scene.pids["child"],
-    }
     assert kill(scene) == {scene.pids["ipam"], scene.pids["child"]}
     assert not list(scene.running.iterdir())
 
@@ -143,11 +137,14 @@ def test_all_are_killed_although_the_time_limit_has_passed(scene: Scene) -> None
     """A process that hangs in the kernel may use up the time limit; the others must still be killed."""
     scene.start("hangs", expect={"plugin", "ipam", "child"})
     scene.kill_runtime()
-    assert set(kill_orphaned_plugins(scene.running, [CONTAINER_ID], limit_s=0.0)) == set(scene.pids.values())
+    killed, _ = kill_orphaned_plugins(scene.running, [CONTAINER_ID], limit_s=0.0)
+    assert set(killed) == set(scene.pids.values())
     wait_until(lambda: not any(map(is_alive, scene.pids.values())))
 
 
-def test_processes_that_cannot_be_signalled_are_not_reported(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_that_cannot_be_signalled_are_reported_as_running(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Without descriptors no process can be killed; the next attempt kills all of them."""
     scene.start("hangs", expect={"plugin", "ipam", "child"})
     scene.kill_runtime()
@@ -157,7 +154,10 @@ def test_processes_that_cannot_be_signalled_are_not_reported(scene: Scene, monke
 
     with monkeypatch.context() as kernel:
         kernel.setattr(os, "pidfd_open", without_descriptors)
-        assert kill_orphaned_plugins(scene.running, [CONTAINER_ID], limit_s=0.1) == ()
+        killed, running = kill_orphaned_plugins(scene.running, [CONTAINER_ID], limit_s=0.1)
+    assert killed == ()
+    assert {orphan.pid for orphan in running} == set(scene.pids.values())
+    assert {orphan.container_id for orphan in running} == {CONTAINER_ID}
     assert kill(scene) == set(scene.pids.values())
 
 
@@ -198,8 +198,8 @@ def test_a_plugin_of_another_container_is_not_killed(scene: Scene) -> None:
     """Container IDs are compared as a whole."""
     scene.start("hangs", expect={"plugin", "ipam", "child"})
     scene.kill_runtime()
-    assert kill_orphaned_plugins(scene.running, [CONTAINER_ID[:-1], f"{CONTAINER_ID}0"], limit_s=LIMIT_S) == ()
-    assert kill_orphaned_plugins(scene.running, [], limit_s=LIMIT_S) == ()
+    for others in ([CONTAINER_ID[:-1], f"{CONTAINER_ID}0"], []):
+        assert kill_orphaned_plugins(scene.running, others, limit_s=LIMIT_S) == ((), ())
     assert all(map(is_alive, scene.pids.values()))
 
 
@@ -212,7 +212,8 @@ def test_an_orphaned_gc_is_killed_before_any_operation(scene: Scene, leader_runs
         os.kill(scene.pids["plugin"], signal.SIGKILL)
         wait_until(lambda: not is_alive(scene.pids["plugin"]))
     expected = {pid for name, pid in scene.pids.items() if leader_runs or name != "plugin"}
-    assert set(kill_orphaned_plugins(scene.running, ["another"], limit_s=LIMIT_S)) == expected
+    killed, _ = kill_orphaned_plugins(scene.running, ["another"], limit_s=LIMIT_S)
+    assert set(killed) == expected
     assert not list(scene.running.iterdir())
 
 
