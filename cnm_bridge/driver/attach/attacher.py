@@ -30,8 +30,7 @@ class DeleteProgress(Protocol):
     async def is_needed(self, record: EndpointRecord, plugin: str) -> bool:
         """Return whether another endpoint needs what a plugin's DEL would remove, because it has the same address.
 
-        Raises:
-            CniError, KernelError: That is not certain yet.
+        `CniError` and `KernelError` say that it is not certain yet.
         """
 
 
@@ -63,9 +62,7 @@ class Attacher(Protocol):
         Raises:
             WrongPhase: The endpoint cannot be joined; nothing is stored.
             Refused: The plugins changed what had been reserved.
-            CniError: A plugin failed.
-            KernelError: An operation on a namespace or a link failed.
-            StateError: The record cannot be written.
+            CniError, KernelError, StateError: As `prepare`.
         """
 
     def join_reply(self, record: EndpointRecord) -> Joined:

@@ -42,18 +42,15 @@ Addresses = tuple[IpInterface, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeletePlace:
-    """Where plugins run DEL.
-
-    Attributes:
-        netns: The namespace in which they find the link; it is made if it does not exist.
-        sandbox: Where else to look for the link, None for the host namespace only.
-        added_in: The namespace path of ADD. The plugins receive it again, because some (ovs-cni) find what they made by
-            it. The namespace is mounted there too. None if the path is `netns`.
-    """
+    """Where plugins run DEL."""
 
     netns: Path
+    """The namespace in which they find the link; it is made if it does not exist."""
     sandbox: Path | None
+    """Where else to look for the link, None for the host namespace only."""
     added_in: Path | None = None
+    """The namespace path of ADD, None if it is `netns`. The plugins receive it again, because some (ovs-cni) find what
+    they made by it. The namespace is mounted there too."""
 
     @property
     def received(self) -> Path:
@@ -76,11 +73,7 @@ class MoveDetacher:
         return link
 
     async def run_plugins(self, endpoint: Endpoint, progress: DeleteProgress, place: DeletePlace) -> str:
-        """Bring the link back and run DEL of all plugins that have not completed it; return where the link was.
-
-        Raises:
-            CniError, KernelError: See `Attacher.detach`.
-        """
+        """Bring the link back and run DEL of all plugins that have not completed it; return where the link was."""
         if len(progress.deleted) == len(endpoint.network.plugins):
             return "deleted"
         found = await self._bring_back(endpoint, place, _addresses(endpoint))
@@ -95,9 +88,7 @@ class MoveDetacher:
         """Return the endpoint with the addresses of its link, if the record has none; they are stored.
 
         If the link leaves the namespace, or the first DEL deletes it and is killed, no other copy of them exists.
-
-        Raises:
-            KernelError: There is no link `ifname` in `netns`.
+        Raises `KernelError` if there is no link `ifname` in `netns`.
         """
         if _addresses(endpoint):
             return endpoint
@@ -158,17 +149,10 @@ class MoveDetacher:
     async def _delete_by_address(
         self, endpoint: Endpoint, place: DeletePlace, addresses: Addresses, index: int, progress: DeleteProgress
     ) -> None:
-        """Run DEL of one plugin once for each address, then DEL of all pending plugins.
+        """Run DEL of the plugin at an index once for each address, then DEL of all pending plugins.
 
         If a plugin was killed between two addresses, the rules of the first are gone. Every later DEL fails there, and
-        never reaches the second address.
-
-        Args:
-            endpoint: The endpoint.
-            place: Where the plugins find the link.
-            addresses: The addresses of the link.
-            index: The index of the plugin that was killed; no other plugin runs more than once.
-            progress: The plugins whose DEL has completed.
+        never reaches the second address. No other plugin runs more than once.
         """
         for address in addresses:
             await self._bring_back(endpoint, place, (address,))

@@ -34,15 +34,12 @@ _LIMIT_S: Final = 2.0
 
 @dataclass(frozen=True, slots=True)
 class DhcpConnection:
-    """An open connection to a daemon, on which nothing is sent.
-
-    Attributes:
-        process: The daemon; None if it is not visible.
-    """
+    """An open connection to a daemon, on which nothing is sent."""
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
     process: ProcessRecord | None
+    """The daemon; None if it is not visible."""
 
     async def wait_closed(self) -> None:
         """Wait until the daemon has ended."""
@@ -58,11 +55,7 @@ class DhcpConnection:
 
 
 async def find_listener(path: Path) -> int:
-    """Return the ID of the process that listens at a daemon's socket, 0 if it is not visible.
-
-    Raises:
-        Refused: None does.
-    """
+    """Return the ID of the process that listens at a socket, 0 if it is not visible; `Refused` if none does."""
     _, writer = await _connect(path)
     pid = _listener(writer)
     writer.close()
@@ -74,8 +67,9 @@ async def _connect(path: Path) -> tuple[asyncio.StreamReader, asyncio.StreamWrit
         async with asyncio.timeout(_LIMIT_S):
             return await asyncio.open_unix_connection(path)
     except (OSError, TimeoutError) as exc:
+        reason = exc.strerror or f"no connection within {_LIMIT_S:g} s"
         raise Refused(
-            f"the CNI DHCP daemon does not answer at {path}: {_reason(exc)}; start it with `systemctl enable "
+            f"the CNI DHCP daemon does not answer at {path}: {reason}; start it with `systemctl enable "
             "--now cni-bridge-dhcp`, or as plugin `dhcp daemon`"
         ) from exc
 
@@ -85,23 +79,15 @@ def _listener(writer: asyncio.StreamWriter) -> int:
     return find_peer(connected)
 
 
-def _reason(exc: OSError | TimeoutError) -> str:
-    return exc.strerror or f"no connection within {_LIMIT_S:g} s"
-
-
 @dataclass(frozen=True, slots=True)
 class Leases:
-    """Finds the daemons that keep leases, gets leases again, and releases them."""
+    """Finds the daemons that keep leases, gets leases again, and releases them; `CniError` if a plugin failed."""
 
     runtime: Runtime
     kernel: Kernel
 
     async def connect(self, path: Path) -> DhcpConnection:
-        """Connect to the daemon that listens at a socket. With socket activation it starts now.
-
-        Raises:
-            Refused: None does.
-        """
+        """Connect to the daemon that listens at a socket; `Refused` if none does. With socket activation it starts."""
         reader, writer = await _connect(path)
         pid, process = _listener(writer), None
         with suppress(KernelError):
@@ -112,8 +98,7 @@ class Leases:
     async def find_daemon(self, endpoint: Endpoint) -> ProcessRecord | None:
         """Return the daemon of an endpoint's list; None if the list has no DHCP, or the daemon is not visible.
 
-        Raises:
-            Refused: The list has DHCP, and no daemon answers.
+        Raises `Refused` if the list has DHCP, and no daemon answers.
         """
         plugin = find_dhcp(endpoint.network)
         if plugin is None:
@@ -125,12 +110,7 @@ class Leases:
     async def add(
         self, endpoint: Endpoint, network: NetworkConfigurationList, on_result: Callable[[Result, int], Awaitable[None]]
     ) -> Result:
-        """Run ADD of a list; if it has DHCP and gets no lease, the error says so.
-
-        Raises:
-            Refused: No DHCP server gave an address.
-            CniError: A plugin failed for another reason.
-        """
+        """Run ADD of a list. `Refused` says that no DHCP server gave an address; other errors are the plugins'."""
         with _explained(find_dhcp(network)):
             skipped = idle_without_ports(network)
             return await self.runtime.add(network, endpoint.attachment, on_result=on_result, skipped=skipped)
@@ -139,9 +119,6 @@ class Leases:
         """Release the lease of an endpoint while its link is still in the sandbox; DHCP needs it.
 
         The DEL of the whole list finds no lease then. Does nothing if the list has no DHCP.
-
-        Raises:
-            CniError: The plugin failed.
         """
         plugin = find_dhcp(endpoint.network)
         if plugin is not None:
@@ -153,11 +130,8 @@ class Leases:
 
         What an earlier attempt may have left in the daemon is released first, because 1.1.1 would keep both leases. If
         the server gives other addresses, they are released; the link keeps its own. The caller limits how many run at
-        once: a plugin waits long for a silent server, and must not take the slot of a container that starts.
-
-        Raises:
-            Refused: No server gave an address, or other ones than before.
-            CniError: The plugin failed.
+        once: a plugin waits long for a silent server, and must not take the slot of a container that starts. Raises
+        `Refused` if no server gave an address, or other ones than before.
         """
         endpoint = Endpoint(record)
         plugin = find_dhcp(endpoint.network)

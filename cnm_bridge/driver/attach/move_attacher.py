@@ -49,9 +49,6 @@ async def run_add(kernel: Kernel, network: NetworkConfigurationList, add: Awaita
 
     A bridge that was there before, such as one of the operator's with a LAN behind it, stays as it is. A plugin's error
     gets a note of each link of its list that the host does not have.
-
-    Raises:
-        CniError, Refused, StateError: Those of the ADD.
     """
     main = network.plugins[0]
     is_new = main.type == "bridge" and not kernel.has_host_link(bridge_of(main.document))
@@ -93,7 +90,7 @@ class MoveAttacher:
     places: PlaceFinder
 
     async def prepare(self, record: EndpointRecord, plan: Plan) -> EndpointRecord:
-        """Run the plugins in the staging namespace, and move the link to the host namespace."""
+        """Run the plugins, and store the link that they have made."""
         record, snapshot = await self.run_plugins(record)
         refuse_ignored(plan, snapshot)
         snapshot = with_moved_mac(plan, with_sysctls(plan, snapshot))
@@ -107,13 +104,8 @@ class MoveAttacher:
         """Run the plugins in the staging namespace, and move the link to the host namespace.
 
         Each plugin's result is stored before the next effect, because DEL needs it: `firewall` does not remove its
-        rules without the result, and other plugins find theirs by the link's addresses, which the move removes.
-
-        Returns:
-            The record as it was stored last, and the snapshot of the link, which is not in it yet.
-
-        Raises:
-            Refused, CniError, KernelError, StateError: As `prepare`.
+        rules without the result, and other plugins find theirs by the link's addresses, which the move removes. Returns
+        the record as it was stored last, and the snapshot of the link, which is not in it yet. Errors as `prepare`.
         """
         endpoint = Endpoint(record)
         configuration, ifname = endpoint.chain, record.attachment.ifname

@@ -50,19 +50,16 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxOwner:
-    """The container that a sandbox belongs to, as far as it is known.
-
-    Attributes:
-        process: Its first process, None if that is not known.
-        container: The container as the engine lists it, None if that is not known.
-        stored: The container as dockerd has stored it, without its networks; None unless the engine boots.
-        unknown: Why the container is not known.
-    """
+    """The container that a sandbox belongs to, as far as it is known."""
 
     process: SandboxProcess | None = None
+    """Its first process."""
     container: EngineContainer | None = None
+    """The container as the engine lists it."""
     stored: EngineContainer | None = None
+    """The container as dockerd has stored it, without its networks; None unless the engine boots."""
     unknown: str = ""
+    """Why the container is not known."""
 
     @property
     def first_process(self) -> ProcessRecord | None:
@@ -134,10 +131,8 @@ def choose_owner(
 ) -> SandboxOwner:
     """Return which of the containers in a sandbox it belongs to; pure.
 
-    Args:
-        processes: The first process of each, the oldest first.
-        listed: Those containers of the processes that the engine lists, None without an answer.
-        unknown: Why there are none.
+    The first processes of the containers are given, the oldest first; `listed` are those of these containers that the
+    engine lists, None without an answer. `unknown` says why there are none.
     """
     by_id = {container.id: container for container in listed or ()}
     own = [
@@ -167,25 +162,21 @@ _GIVE_A_NAME: Final = endpoint_option("com.docker.network.endpoint.ifname", "NAM
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where a link is made.
-
-    Attributes:
-        obstacle: Why it cannot be made in the sandbox, None if it can.
-        owner: The container that the sandbox belongs to, if it was looked for.
-        template: Where in `args` the plugins receive its identity, None for nowhere.
-        link_local: The addresses of `--link-local-ip`, which Docker adds only to a link that it moves.
-    """
+    """Where a link is made."""
 
     obstacle: str | None
+    """Why it cannot be made in the sandbox, None if it can."""
     owner: SandboxOwner
+    """The container that the sandbox belongs to, if it was looked for."""
     template: JsonObject | None = None
+    """Where in `args` the plugins receive its identity, None for nowhere."""
     link_local: tuple[IpInterface, ...] = ()
+    """The addresses of `--link-local-ip`, which Docker adds only to a link that it moves."""
 
     def identify(self, record: EndpointRecord) -> EndpointRecord:
         """Return a record whose plugins receive the identity of the container, if that is requested and possible.
 
-        Raises:
-            Refused: It is required, and not known.
+        Raises `Refused` if it is required, and not known.
         """
         request = record.attachment.identity
         if request is None:
@@ -281,11 +272,7 @@ class PlaceFinder:
         return next(prefix for prefix in (record.ifname_prefix, *_OTHER_PREFIXES) if prefix not in taken)
 
     async def is_inhabited(self, record: EndpointRecord) -> bool:
-        """Return whether processes run in the sandbox of an endpoint.
-
-        Raises:
-            KernelError: Processes cannot be read.
-        """
+        """Return whether processes run in the sandbox of an endpoint; `KernelError` if that cannot be read."""
         if record.first_process is not None:
             return self.kernel.find_start(record.first_process.pid) == record.first_process.started
         with suppress(NamespaceMissing):
@@ -310,11 +297,7 @@ def why_no_link(record: EndpointRecord) -> str:
 
 
 def refuse_to_move(record: EndpointRecord, reason: str) -> None:
-    """Refuse an endpoint whose link cannot be made in the sandbox, for a reason, and cannot be moved there either.
-
-    Raises:
-        Refused: The mode, a plugin or the link's name does not allow to move it.
-    """
+    """Refuse an endpoint whose link cannot be made in the sandbox, unless it can be moved there."""
     refused = f"CNI configuration {record.attachment.network} cannot be attached in the sandbox"
     if not record.attachment.mode.falls_back_to_move:
         raise Refused(f"{refused}: {reason}; its link cannot be moved there: Docker does not know its addresses")

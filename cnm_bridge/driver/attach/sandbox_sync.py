@@ -192,10 +192,8 @@ class SandboxSync:
     async def sync(self, endpoint_id: EndpointId) -> None:
         """Sync the sandbox of an endpoint now, if it is joined, its plan is not empty, and the link is in the sandbox.
 
-        Its addresses are announced in the background, unless they have been.
-
-        Raises:
-            KernelError: Some of it could not be added, or the sandbox cannot be read.
+        Its addresses are announced in the background, unless they have been. Raises `KernelError` if some of it could
+        not be added, or the sandbox cannot be read.
         """
         try:
             if endpoint_id in self._candidates:
@@ -237,7 +235,6 @@ class SandboxSync:
             log.info("endpoint.withdrawn", endpoint_id=leaving.endpoint.id, taken=taken)
 
     def _others_in_sandbox(self, joined: _Joined) -> Iterator[_Joined]:
-        """Yield the other endpoints of the same sandbox."""
         for record in self.store.endpoints_in_sandbox(joined.sandbox):
             other = _Joined.of(Endpoint(record))
             if other is not None and other.endpoint.id != joined.endpoint.id:
@@ -300,9 +297,7 @@ class SandboxSync:
     def _watch(self, endpoint_id: EndpointId, slots: asyncio.Semaphore | None = None) -> None:
         """Sync the sandbox of an endpoint in the background, once its link is placed.
 
-        Args:
-            endpoint_id: The endpoint.
-            slots: What to wait for first, if the link has already left the host namespace.
+        `slots` are waited for first, if the link has already left the host namespace.
         """
         self._watches.begin(endpoint_id, partial(self._follow, endpoint_id, slots))
 
