@@ -64,8 +64,7 @@ class Unpublished:
     async def accept(self, request: ProgramExternalConnectivity, error: CannotPublish) -> None:
         """Record that an endpoint publishes nothing, and let its container start.
 
-        Raises:
-            CannotPublish: The given error: the endpoint's network is the container's only one.
+        The given error is raised if the endpoint's network is the container's only one.
         """
         if await self._is_only_network(request):
             raise error
@@ -78,10 +77,8 @@ class Unpublished:
         """Refuse ports that a network cannot publish, if it is certain that it is the only one of the new container.
 
         Otherwise ProgramExternalConnectivity decides. Before Engine 28, and while an engine boots, it is not known.
-
-        Raises:
-            CannotPublish: The list publishes no ports, and all containers that are being started on the network have
-                no other one.
+        Raises `CannotPublish` if the list publishes no ports, and all containers that are being started on the network
+        have no other one.
         """
         if not publishing_plugins(network) and await self._is_only_network_of_starting(request.network_id):
             raise cannot_publish(network)
@@ -197,14 +194,10 @@ class JoinedEndpoints:
     async def revoke_external_connectivity(self, request: EndpointReference) -> None:
         """Stop using an endpoint as its container's gateway endpoint, and revoke its ports, if it exists.
 
-        A running publication is interrupted: its plugins are killed and its effects undone.
-
-        The ports of a container that has ended are left to the teardown, which Docker requests next (moby,
-        `Sandbox.Delete`). So `docker stop` does not wait for plugins. A container that requests the same ports waits
-        for that teardown.
-
-        Raises:
-            CniError: A plugin failed twice.
+        A running publication is interrupted: its plugins are killed and its effects undone. The ports of a container
+        that has ended are left to the teardown, which Docker requests next (moby, `Sandbox.Delete`). So `docker stop`
+        does not wait for plugins. A container that requests the same ports waits for that teardown. Raises `CniError`
+        if a plugin failed twice.
         """
         self.unpublished.forget(request.endpoint_id)
         self.sandbox_sync.stop_being_gateway(request.endpoint_id)

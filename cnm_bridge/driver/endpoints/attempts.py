@@ -51,26 +51,19 @@ def wait_deadline() -> float:
 
 @dataclass(slots=True)
 class Contention:
-    """The waits of one call for a new endpoint on a CNI network.
-
-    Attributes:
-        dead: Tears down dead endpoints.
-        network: The CNI network.
-        deadline: When all waits end, in event loop time.
-        endpoint: The endpoint.
-        addresses: The addresses that it asks for.
-        may_ask_for_none: Whether later attempts may ask for no addresses. The waits for these end when half of the
-            time is over.
-        asks_for_none: Whether attempts ask for no addresses from now on.
-    """
+    """The waits of one call for a new endpoint on a CNI network."""
 
     dead: DeadEndpoints
     network: str
     deadline: float
+    """When all waits end, in event loop time."""
     endpoint: EndpointReference
     addresses: Collection[IpAddress]
+    """The addresses that it asks for."""
     may_ask_for_none: bool = False
+    """Whether later attempts may ask for no addresses. The waits for these end when half of the time is over."""
     asks_for_none: bool = field(default=False, init=False)
+    """Whether attempts ask for no addresses from now on."""
     _end: float = field(init=False)
     _retries: int = field(default=_RETRIES, init=False)
     _ended: int = field(init=False)
@@ -91,10 +84,7 @@ class Contention:
 
         `firewall` finds its rules by address: the DEL of such an endpoint would remove the rules of the new one. A
         teardown that has failed is tried once more. If it fails again, or if its plugin hung, it is not waited for;
-        `address_owners.py` handles it.
-
-        Raises:
-            Refused: An endpoint with such an address is still being deleted when the time is up.
+        `address_owners.py` handles it. Raises `Refused` if such an endpoint is still being deleted when the time is up.
         """
         wanted = frozenset(map(str, self.addresses))
         holders = self.dead.store.endpoints_with_address(wanted)
@@ -111,10 +101,8 @@ class Contention:
     async def wait_for_attachment(self, attachment_id: AttachmentId) -> None:
         """Wait until no endpoint has an attachment, which has the same ID after each restart of its container.
 
-        A teardown of its holder that has failed is tried once more. A holder that is dead is torn down.
-
-        Raises:
-            Refused: An endpoint has it when the time is up.
+        A teardown of its holder that has failed is tried once more. A holder that is dead is torn down. Raises
+        `Refused` if an endpoint has it when the time is up.
         """
         holder = self.dead.store.find_attachment(attachment_id)
         if holder is None:
@@ -137,11 +125,9 @@ class Contention:
         self._ended = self.dead.teardowns.count_ended(self.network)
 
     async def wait_or_raise(self, exc: PluginFailed) -> None:
-        """Return when another attempt may succeed after a plugin refused an ADD.
+        """Return when another attempt may succeed after a plugin refused an ADD; raise `exc` if none may.
 
-        Raises:
-            PluginFailed: `exc`: there is nothing to wait for.
-            Refused: The same, with who has a requested address, or an endpoint that may hold what was refused.
+        `Refused` is the same, with who has a requested address, or an endpoint that may hold what was refused.
         """
         if _BRIDGE_WITHOUT_MAC in exc.msg and self._retries == _RETRIES:
             self._retries -= 1
@@ -276,10 +262,8 @@ class Attempts:
         nothing is left of the endpoint, if plugins have run. The undo goes on in the background if it takes long or
         fails. An attempt of another call is never undone.
 
-        Raises:
-            Exception: That of the last attempt.
-            Refused: The same, with an endpoint that may hold what was refused; or Docker has deleted the endpoint
-                before the first attempt.
+        The error is that of the last attempt; `Refused` may be the same, with an endpoint that may hold what was
+        refused, or say that Docker has deleted the endpoint before the first attempt.
         """
         before: EndpointRecord | None = None
         error: Exception = Refused(f"endpoint {call.endpoint_id} has been deleted")

@@ -23,11 +23,8 @@ async def choose_ports(
 ) -> AsyncIterator[PortMapping]:
     """Yield a port of the host for each request. Other tasks run in between, so claim each port immediately.
 
-    Args:
-        requests: The ports to publish.
-        earlier: The endpoint's earlier ports, which are chosen again if possible.
-        find_owner: Returns the owner of a port in words, None if it has none.
-        free: Checks the ports of programs.
+    The endpoint's earlier ports are chosen again if possible. `find_owner` returns the owner of a port in words, None
+    if it has none.
 
     Raises:
         Refused: A port belongs to another endpoint or to a program, no port is free, or the protocol has no ports.
@@ -52,11 +49,7 @@ class _Choice:
             self._earlier.setdefault((mapping.protocol, mapping.host_ip, mapping.container_port), []).append(mapping)
 
     async def choose(self, request: PortRequest) -> PortMapping:
-        """Return the port for a request.
-
-        Raises:
-            Refused: No port is available.
-        """
+        """Return the port for a request; errors as `choose_ports`."""
         protocol = PROTOCOLS.get(request.protocol)
         if protocol is None:
             raise Refused(f"ports of IP protocol {request.protocol} cannot be published, only tcp, udp and sctp")

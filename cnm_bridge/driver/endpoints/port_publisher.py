@@ -53,11 +53,7 @@ class _Publication:
         self._step: asyncio.Timeout | None = None
 
     async def step(self, coroutine: Coroutine[object, object, T]) -> T:
-        """Run one step and return its result.
-
-        Raises:
-            Interrupted: The work was interrupted before or during the step. The step has ended.
-        """
+        """Return the result of a step; `Interrupted`, after its end, if interrupted before or during it."""
         if self._interrupted is not None:
             coroutine.close()
             raise Interrupted(self._interrupted)
@@ -191,9 +187,7 @@ class PortPublisher:
     async def revoke(self, record: EndpointRecord) -> EndpointRecord:
         """Revoke the endpoint's ports, if it has any; they stay reserved for it until it is deleted.
 
-        Raises:
-            CniError: A plugin failed twice; the ports are still published.
-            StateError: The record cannot be written.
+        After a `CniError`, when a plugin failed twice, they are still published. `StateError`: it cannot be stored.
         """
         publishers = _publishers(record)
         if publishers is None or not self.has_ports(record):
@@ -225,11 +219,8 @@ class PortPublisher:
     ) -> tuple[Collection[PortMapping], Collection[PortMapping]]:
         """Choose ports and claim them for the endpoint, in addition to those that it has.
 
-        Returns:
-            The earlier ports and the chosen ones, both with constant-time membership tests.
-
-        Raises:
-            Refused: A port is not available; the endpoint's claims are unchanged.
+        Returns the earlier ports and the chosen ones, both with constant-time membership tests. After `Refused` the
+        endpoint's claims are unchanged.
         """
 
         def find_owner(mapping: PortMapping) -> str | None:
@@ -283,7 +274,6 @@ def _same_container(one: EndpointRecord, other: EndpointRecord | None) -> bool:
 
 
 def _publishers(record: EndpointRecord) -> NetworkConfigurationList | None:
-    """Return the part of the list that publishes ports, None if there is none."""
     network = Endpoint(record).chain
     chosen = publishing_plugins(network)
     return network.with_plugins(chosen) if chosen else None
