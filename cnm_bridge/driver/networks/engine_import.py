@@ -26,7 +26,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class EngineImport:
-    """Makes records of networks from the engine's description."""
+    """Makes records of networks from the engine's description. Each method raises `StateError` if it cannot store."""
 
     store: Store
     engine: Engine
@@ -34,11 +34,7 @@ class EngineImport:
     _refused: dict[NetworkId, str] = field(default_factory=dict, init=False)
 
     async def find(self, network_id: NetworkId) -> NetworkRecord | None:
-        """Import a network that a call of Docker names; return None if the engine does not know it or does not answer.
-
-        Raises:
-            StateError: The record cannot be written.
-        """
+        """Import a network that a call of Docker names; return None as `ask`."""
         network = await self.ask(network_id)
         return None if network is None else await self.keep(network, self.store.engine_identity())
 
@@ -46,9 +42,6 @@ class EngineImport:
         """Return the engine's description of a network; None if the engine does not know it or does not answer.
 
         An engine that knows a network of our callers is the calling engine, so its identity is stored.
-
-        Raises:
-            StateError: The identity cannot be written.
         """
         try:
             network = await self.engine.find_network(network_id)
@@ -64,9 +57,6 @@ class EngineImport:
         """Store a network as an engine describes it; return None, and log why, if that is not possible.
 
         A network that is stored already only receives its name, if that was unknown, and the engine's ID.
-
-        Raises:
-            StateError: The record cannot be written.
         """
         network_id = NetworkId(network.id)
         known = self.store.find_network(network_id)
@@ -110,16 +100,13 @@ class _Questions(Retries[NetworkId, Retry[NetworkId]]):
 
 @dataclass(slots=True)
 class NetworkNameResolver:
-    """Learns and stores the names of networks that use the configuration of their own name.
-
-    Attributes:
-        patience_s: Time limit of `wait`, in seconds.
-    """
+    """Learns and stores the names of networks that use the configuration of their own name."""
 
     store: Store
     engine: Engine
     locks: KeyedLocks[NetworkId]
     patience_s: float
+    """Time limit of `wait`."""
     _questions: _Questions = field(default_factory=_Questions, init=False)
 
     def learn(self, network_id: NetworkId) -> None:
@@ -127,11 +114,7 @@ class NetworkNameResolver:
         self._questions.add(network_id)
 
     async def wait(self, network_id: NetworkId) -> str:
-        """Return a network's name as soon as it is stored.
-
-        Raises:
-            Refused: The name is not known in time.
-        """
+        """Return a network's name as soon as it is stored; `Refused` if it is not known in time."""
         questions = self._questions.find([network_id])
         with suppress(TimeoutError):
             async with asyncio.timeout(self.patience_s):
@@ -155,7 +138,7 @@ class NetworkNameResolver:
         await self._questions.run(self._ask)
 
     async def _ask(self, question: Retry[NetworkId]) -> bool:
-        """Ask once; return whether nothing is left to do, because the name is stored or the network was removed."""
+        """Return whether nothing is left to do, because the name is stored or the network was removed."""
         network_id = question.key
         if self.store.find_network(network_id) is None:
             return True

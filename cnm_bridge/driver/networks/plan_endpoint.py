@@ -31,20 +31,15 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointPlanner:
-    """Plans endpoints from the lists that are on disk now.
-
-    Attributes:
-        attach: How to attach endpoints for which `cni.attach` is not set.
-        arg_names: The names of arguments of plugins that an operator has listed.
-        run_dir: The directory that contains the staging namespaces.
-        boot_id: The kernel's boot ID.
-    """
+    """Plans endpoints from the lists that are on disk now."""
 
     store: Store
     lists: NetworkLists
     version: KnownVersion
     attach: AttachOption
+    """How to attach endpoints for which `cni.attach` is not set."""
     arg_names: Collection[str]
+    """The names of arguments of plugins that an operator has listed."""
     run_dir: Path
     boot_id: str
     _warned: dict[NetworkId, set[str]] = field(default_factory=dict, init=False)
@@ -68,20 +63,12 @@ class EndpointPlanner:
         return record, plan
 
     async def resolve(self, network_id: NetworkId) -> tuple[NetworkRecord, NetworkConfigurationList]:
-        """Return a network and its list for an endpoint without requested values.
-
-        Raises:
-            BadOption, Refused, CniError: As `plan`.
-        """
+        """Return a network and its list for an endpoint without requested values; errors as `plan`."""
         network, plan = await self._plan(network_id, {}, RequestedInterface())
         return network, plan.configuration
 
     async def choose(self, wanted: PlanRequest) -> Plan:
-        """Return the plan of an endpoint on this host.
-
-        Raises:
-            BadOption, Refused, CniError: As `plan_endpoint`, or the host has no IPv6.
-        """
+        """Return the plan of an endpoint on this host; errors as `plan_endpoint`, or the host has no IPv6."""
         plan = await plan_endpoint(wanted, self.lists.runtime, default=self.attach, version=self.version.current)
         refuse_without_ipv6(plan.configuration, is_ipv6_on)
         return plan
@@ -141,13 +128,8 @@ async def plan_endpoint(
 ) -> Plan:
     """Return the plan of an endpoint, with a list whose version all its plugins support.
 
-    The plugin `static` is executed for its versions only if the attach mode depends on it.
-
-    Args:
-        request: What the plan is made for.
-        runtime: Executes VERSION.
-        default: The daemon's mode for endpoints without the option `cni.attach`.
-        version: The engine's version, None if it is not known.
+    The plugin `static` is executed for its versions only if the attach mode depends on it. `default` is the daemon's
+    mode for endpoints without the option `cni.attach`; `version` is None if it is not known.
 
     Raises:
         CniError: The plugins have no version in common, or one is missing.

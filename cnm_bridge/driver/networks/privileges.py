@@ -34,11 +34,9 @@ class Privileges:
     _described: tuple[int, EngineDescription] | None = field(default=None, init=False)
 
     async def refuse(self, container_id: str, network: str) -> None:
-        """Refuse a container of a guarded network that can change the host's network.
+        """Refuse a container of a guarded network that can change the host's network, or of which that is not known.
 
-        Raises:
-            Refused: It can, or that is not known.
-            EngineUnavailable: The engine does not answer.
+        Raises `EngineUnavailable` if the engine does not answer.
         """
         engine = await self._describe()
         await _refuse(Path(engine.data_directory), container_id, network, remaps_users=engine.remaps_users)
@@ -48,9 +46,6 @@ class Privileges:
 
         The container is known by the first process in its sandbox, which waits for its network, and the engine's
         directory from its last answer. Before Engine 28 there is no process yet: then only the log tells.
-
-        Raises:
-            Refused: It can change the host's network, or that is not known.
         """
         if self.version.current is not None and not self.version.current.makes_sandbox_first:
             log.warning("endpoint.privileges_unknown", endpoint_id=record.id, reason="the Docker Engine is booting")

@@ -28,12 +28,7 @@ _PATIENCE_S: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class ReadableIds:
-    """Replaces IDs by names.
-
-    Attributes:
-        store: The records.
-        engine: Knows the names of containers, which are not stored.
-    """
+    """Replaces IDs by names. The engine knows the names of containers, which are not stored."""
 
     store: Store
     engine: Engine
@@ -42,11 +37,7 @@ class ReadableIds:
         """Return an error whose networks have names, whose endpoints have containers, and whose IDs are short.
 
         Without an answer of the engine, the IDs are shortened as `docker` and `cni-bridge` show them. Other IDs, such
-        as those of Docker's containers, stay as they are.
-
-        Args:
-            error: The error.
-            own: The endpoint of the call, whose record may be gone.
+        as those of Docker's containers, stay as they are. `own` is the endpoint of the call, whose record may be gone.
         """
         found = {(self._kind(kind, docker_id, own), docker_id) for kind, docker_id in _ID.findall(error)}
         names: dict[str, str] = {}

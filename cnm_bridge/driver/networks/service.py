@@ -45,9 +45,6 @@ async def check_global(client: Engine, request: CreateNetwork) -> None:
     A swarm's manager gives such a network its subnet and each container its address; nodes receive both with
     CreateNetwork and CreateEndpoint. An error of AllocateNetwork on the manager is not shown (the network is made all
     the same, and its tasks stay `New`), so all is refused here, where `docker service ps` shows it.
-
-    Raises:
-        Refused: The text says what to change.
     """
     versions = [pool.subnet.version for pool in request.pools]
     if request.ipv6 or any(version != _IPV4 for version in versions):
@@ -87,10 +84,7 @@ async def refuse_unused_bridge(
 
     Such a bridge is usually that of a network that was removed: the plugin `bridge` removes no bridge. As long as the
     old one has its address, the kernel sends the packets for the subnet there, and the containers of the new network
-    are not reached.
-
-    Raises:
-        Refused: There is such a bridge; the text has the command that removes it.
+    are not reached. The error has the command that removes it.
     """
     own = forwarding_links(network)
     if not own or not find_ranges(network):
@@ -135,12 +129,7 @@ _SHOWN: Final = 12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkService:
-    """Creates and deletes networks.
-
-    Attributes:
-        engine: The engine, for calls.
-        is_global: Whether this instance has the scope global.
-    """
+    """Creates and deletes networks."""
 
     store: Store
     lists: NetworkLists
@@ -148,6 +137,7 @@ class NetworkService:
     kernel: Kernel
     engine: Engine
     is_global: bool
+    """Whether this instance has the scope global."""
     locks: KeyedLocks[NetworkId]
 
     async def create(self, request: CreateNetwork, caller: ProcessRecord | None) -> None:
@@ -156,8 +146,8 @@ class NetworkService:
         Raises:
             BadOption: An option is unknown, or its value is invalid.
             Refused: Docker's IPAM has chosen a pool that the configuration does not have, an option needs a plugin that
-                is not in the list, an unused bridge has its subnet, it
-                cannot be guarded as it is made, or the network exists with other options.
+                is not in the list, an unused bridge has its subnet, it cannot be guarded as it is made, or the network
+                exists with other options.
             CniError: The configuration does not exist, one of its plugins is missing or too old, or `egress` is not
                 ready for the allow-list.
         """

@@ -77,12 +77,8 @@ class WaysOut:
     async def refuse(self, record: EndpointRecord) -> None:
         """Refuse an endpoint that is being joined if its container would be guarded and have a way out.
 
-        Args:
-            record: The endpoint, with the sandbox that it is being joined to.
-
-        Raises:
-            Refused: The container has both, or can change the host's network, and the guarded network does not allow
-                it; or the engine does not answer.
+        The record has the sandbox. `Refused` also says that the container can change the host's network, or that the
+        engine does not answer.
         """
         beside = [
             other
@@ -118,8 +114,7 @@ class WaysOut:
     async def look(self, containers: Collection[str] | None = None) -> None:
         """Look for ways out, log new ones, and close those of networks that want it.
 
-        Args:
-            containers: The IDs of the containers to look at; by default those of all guarded endpoints.
+        The IDs of containers may be given; by default those of all guarded endpoints are looked at.
         """
         async with self._looking:
             if containers is None:
@@ -162,11 +157,7 @@ class WaysOut:
         return tuple(left)
 
     def _refuse(self, names: Iterable[str], guarded: Iterable[EndpointRecord]) -> None:
-        """Refuse ways out, or log them where the guarded network allows them.
-
-        Raises:
-            Refused: It does not.
-        """
+        """Refuse ways out, or log them where the guarded network allows them."""
         shown = ", ".join(names)
         for record in guarded if shown else ():
             if not self._allows(record):
@@ -179,8 +170,7 @@ class WaysOut:
     async def _ask(self, record: EndpointRecord) -> tuple[str, ...]:
         """Return the open networks that the engine knows of the container of an endpoint that is being joined.
 
-        Raises:
-            Refused: The container can change the host's network; or the engine does not answer.
+        Raises `Refused` if the container can change the host's network, or the engine does not answer.
         """
         try:
             if await self._is_booting():
@@ -210,9 +200,7 @@ class WaysOut:
         """Return whether the engine is booting, as far as is known: it accepts connections, and does not answer.
 
         An engine that is not known to be up is asked, because the daemon may just have started; once for all that wait.
-
-        Raises:
-            EngineUnavailable: It cannot be reached, or refuses the question.
+        Raises `EngineUnavailable` if it cannot be reached, or refuses the question.
         """
         await self.version.wait_looked()
         async with self._asking:
@@ -261,12 +249,9 @@ class WaysOut:
     async def _open_networks(
         self, container: EngineContainer, guarded: Collection[str], known: dict[str, EngineNetwork | None]
     ) -> tuple[EngineNetwork, ...]:
-        """Return a container's networks that are neither guarded nor internal.
+        """Return a container's networks that are neither internal nor guarded, as those with an ID in `guarded` are.
 
-        Args:
-            container: The container.
-            guarded: The IDs of networks that are known to be guarded.
-            known: The networks that the engine has described already, by ID or name.
+        `known` has the networks that the engine has described already, by ID or name.
         """
         found = []
         for name, network_id in container.networks.items():
