@@ -44,7 +44,7 @@ def namespace_path(run_dir: Path) -> Path:
 
 
 class PluginRuns:
-    """Runs ADD and DEL of IPAM plugins."""
+    """Runs ADD and DEL of IPAM plugins. After a `KernelError`, when there is no namespace, the plugin has not run."""
 
     def __init__(self, runtime: Runtime, kernel: Kernel, run_dir: Path) -> None:
         self._runtime = runtime
@@ -54,22 +54,12 @@ class PluginRuns:
         self._running = 0
 
     async def add(self, record: AddressRecord, reservation: ReservationRecord) -> Result:
-        """Run ADD.
-
-        Raises:
-            CniError: The plugin failed; it may have reserved the address all the same.
-            KernelError: There is no namespace; the plugin has not run.
-        """
+        """Run ADD; a plugin that failed may have reserved the address all the same."""
         async with self._namespace():
             return await self._runtime.add(_network(reservation), _attachment(record, reservation))
 
     async def delete(self, record: AddressRecord, reservation: ReservationRecord) -> None:
-        """Run DEL; it may be repeated.
-
-        Raises:
-            CniError: The plugin failed; the address may still be reserved.
-            KernelError: There is no namespace; the plugin has not run.
-        """
+        """Run DEL; it may be repeated. After an error the address may still be reserved."""
         network = _network(reservation)
         stored = reservation.result
         result = None if stored is None else Result.from_document(stored, cni_version=network.cni_version)
@@ -78,11 +68,7 @@ class PluginRuns:
             await self._runtime.delete(network, _attachment(record, reservation), result, added_plugins=added)
 
     async def tidy(self, is_unused: Callable[[], bool]) -> None:
-        """Remove the namespace if there is no reservation, and no plugin is running.
-
-        Raises:
-            KernelError: It cannot be removed.
-        """
+        """Remove the namespace if there is no reservation, and no plugin is running."""
         async with self._lock:
             if not self._running and is_unused() and is_namespace(self.netns):
                 await self._kernel.remove_staging(self.netns)
@@ -122,7 +108,7 @@ PendingRelease = Retry[AddressId]
 
 
 class Releases:
-    """The pending releases."""
+    """The pending releases. Methods raise `StateError` if a request cannot be stored."""
 
     def __init__(
         self, store: Store, plugins: PluginRuns, teardowns: TeardownQueue, locks: KeyedLocks[AddressId]
@@ -170,20 +156,13 @@ class Releases:
         return pending
 
     async def begin_all(self, records: Iterable[AddressRecord]) -> None:
-        """Store that addresses are to be released, and begin with it.
-
-        Raises:
-            StateError: It cannot be stored.
-        """
+        """Store that addresses are to be released, and begin with it."""
         await asyncio.gather(*map(self._store_and_begin, records))
 
     async def release_all(self, records: Iterable[AddressRecord]) -> None:
         """Begin releases, and wait for the first attempts, for a limited time.
 
         The teardown of an endpoint that has such an address is not waited for.
-
-        Raises:
-            StateError: It cannot be stored.
         """
         released = tuple(records)
         await self.begin_all(released)
@@ -214,11 +193,8 @@ class Releases:
         One is enough, so a plugin that hangs does not keep what the others release. If all pending releases have been
         tried and have failed, there is nothing to wait for. Those of other pools of the section do not count.
 
-        Args:
-            section: The name of the section.
-            wanted: What the call chooses from: a part of a subnet, or one address.
-            since: The result of `count_released` before the call that needs an address has looked for one.
-            limit_s: The longest wait, in seconds.
+        `wanted` is what the call chooses from: a part of a subnet, or one address. `since` is the result of
+        `count_released` before that call has looked for one.
         """
 
         def is_any_released() -> bool:

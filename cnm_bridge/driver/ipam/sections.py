@@ -41,19 +41,14 @@ class Sections:
     def find(self, name: str) -> IpamSection:
         """Return the section of this name: of the list, or of the file that has nothing else.
 
-        Raises:
-            Refused: There is none, there are two, or its plugin cannot give Docker addresses.
+        Raises `Refused` if there is none, there are two, or its plugin cannot give Docker addresses.
         """
         section = self._find(name)
         refuse_unsuitable(section)
         return section
 
     def find_with_subnet(self, subnet: IPv4Network | IPv6Network) -> IpamSection:
-        """Return the only section with a range of this subnet.
-
-        Raises:
-            Refused: There is none, or more than one.
-        """
+        """Return the only section with a range of this subnet; `Refused` if there is none, or more than one."""
         found = []
         for section in self._usable(self.directories.index()):
             with suppress(Refused):  # its ranges cannot be parsed
@@ -113,9 +108,7 @@ def section_files(directories: Iterable[Path]) -> Iterator[Path]:
 def read_section(file: Path) -> IpamSection:
     """Return the section of such a file.
 
-    Raises:
-        OSError: It is not readable, or too large.
-        JsonError, CniError: It has no valid section.
+    Raises `OSError` if it is not readable, or too large; `JsonError` or `CniError` if it has no valid section.
     """
     if not file.is_file():
         raise OSError("not a regular file")

@@ -30,23 +30,20 @@ Record = TypeVar("Record", AddressRecord, AddressPoolRecord)
 
 @dataclass(slots=True, kw_only=True)
 class UnclaimedAddresses:
-    """Compares pools and addresses with the engine, and releases what it has lost.
-
-    Attributes:
-        driver: This driver's name in Docker.
-        grace_s: The pause between two comparisons, in seconds.
-        settled_s: The age from which on an address that the engine does not have is unclaimed, in seconds.
-        uncertain: Addresses that the engine of `--docker-host` does not have and that may be another engine's.
-    """
+    """Compares pools and addresses with the engine, and releases what it has lost."""
 
     store: Store
     engine: Engine
     kernel: Kernel
     releases: Releases
     driver: str
+    """This driver's name in Docker."""
     grace_s: float
+    """The pause between two comparisons."""
     settled_s: float
+    """The age from which on an address that the engine does not have is unclaimed."""
     uncertain: tuple[AddressRecord, ...] = ()
+    """Addresses that the engine of `--docker-host` does not have and that may be another engine's."""
     _warned: frozenset[str] = field(default=frozenset(), init=False)
 
     def forget(self, record: AddressRecord) -> None:
@@ -56,8 +53,7 @@ class UnclaimedAddresses:
     async def compare(self) -> None:
         """Compare twice, and release what both comparisons have found. Without an answer of the engine, do nothing.
 
-        Raises:
-            StateError: A record cannot be written.
+        Raises `StateError` if a record cannot be written.
         """
         if not self.store.ipam.pools() and self.store.ipam.is_empty:
             self.uncertain = ()
