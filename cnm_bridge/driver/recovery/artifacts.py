@@ -57,15 +57,7 @@ _HOST: Final = re.compile(r" (\S+)/(?:32|128)(?= |$)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PluginArtifact:
-    """An object that a plugin created, and should have removed.
-
-    Attributes:
-        network: The CNI network's name.
-        container_id: The container ID that it was created for; for our own containers, the attachment's ID.
-        what: A description that lets an operator find it: a path such as `/var/lib/cni/networks/lan/10.1.2.3`, or the
-            command that would create the rule, `iptables -t nat -A POSTROUTING …`.
-        address: The reserved address; None if it is not a reservation.
-    """
+    """An object that a plugin created, and should have removed."""
 
     network: str
     container_id: str
@@ -89,15 +81,11 @@ def _hash(network: str, container_id: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reservations:
-    """The reservations of one or more networks.
-
-    Attributes:
-        owned: Reservations that contain a container ID.
-        unwritten: Empty files: host-local is just writing them, or was killed.
-    """
+    """The reservations of one or more networks."""
 
     owned: tuple[PluginArtifact, ...] = ()
     unwritten: tuple[Path, ...] = ()
+    """Empty files: host-local is just writing them, or was killed."""
 
 
 def data_directories(configurations: Iterable[JsonObject]) -> frozenset[Path]:
@@ -131,10 +119,8 @@ def remove_unwritten(file: Path) -> bool:
     """Remove the empty reservation of a killed host-local; return whether it was removed.
 
     While this function holds the lock, no host-local is between creating and writing a file, so an empty file belongs
-    to no container. If a host-local holds the lock, or the file is no longer empty, it stays.
-
-    Raises:
-        OSError: The lock or the file cannot be opened or removed.
+    to no container. If a host-local holds the lock, or the file is no longer empty, it stays. Raises `OSError` if the
+    lock or the file cannot be opened or removed.
     """
     with suppress(BlockingIOError, FileNotFoundError), _lock_of(file):  # the lock is held, or the file was removed
         if file.stat().st_size == 0:
@@ -205,26 +191,21 @@ async def _read(command: str, limit_s: float) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnedArtifacts:
-    """What an endpoint's plugins have made on the host, each as a text that lets an operator find it.
-
-    Attributes:
-        reservations: Paths of host-local's files.
-        rules: The commands that would create the rules and chains.
-        links: Names of IFB links.
-    """
+    """What an endpoint's plugins have made on the host, each as a text that lets an operator find it."""
 
     reservations: tuple[str, ...]
+    """Paths of host-local's files."""
     rules: tuple[str, ...]
+    """The commands that would create the rules and chains."""
     links: tuple[str, ...]
+    """Names of IFB links."""
 
 
 class HostArtifacts:
     """The artifacts of all plugins on the host, read once and then looked up by endpoint.
 
-    Checking thousands of endpoints would otherwise print and parse all rules thousands of times.
-
-    Attributes:
-        began_s: When reading them began, by the monotonic clock.
+    Checking thousands of endpoints would otherwise print and parse all rules thousands of times. `began_s` is when
+    reading them began, by the monotonic clock.
     """
 
     def __init__(self, records: Iterable[EndpointRecord], rules: Iterable[HostRule], began_s: float) -> None:
@@ -238,11 +219,7 @@ class HostArtifacts:
 
     @classmethod
     async def read(cls, records: Iterable[EndpointRecord]) -> Self:
-        """Read the rules; what cannot be read counts as not existing.
-
-        Args:
-            records: The records of all endpoints; see `is_current`.
-        """
+        """Read the rules, given the records of all endpoints; what cannot be read counts as not existing."""
         began_s = time.monotonic()
         rules = await read_rules()
         return await asyncio.to_thread(cls, records, rules, began_s)
@@ -276,7 +253,6 @@ class HostArtifacts:
         )
 
     def _reservations_in(self, directory: Path, network: str) -> Mapping[str, Sequence[str]]:
-        """Return host-local's files of a network by container ID."""
         found = self._reservations.get((directory, network))
         if found is None:
             by_container: dict[str, list[str]] = {}

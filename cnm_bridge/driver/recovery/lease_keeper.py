@@ -37,15 +37,12 @@ starts, have other slots."""
 
 @dataclass(slots=True)
 class DhcpState:
-    """What is known about one CNI DHCP daemon.
-
-    Attributes:
-        error: Why it does not answer, None if it does.
-        lost: The endpoints whose lease it does not keep, with the reason.
-    """
+    """What is known about one CNI DHCP daemon."""
 
     error: str | None = None
+    """Why it does not answer, None if it does."""
     lost: dict[EndpointId, str] = field(default_factory=dict)
+    """The endpoints whose lease it does not keep, with the reason."""
 
 
 @dataclass(frozen=True, slots=True)

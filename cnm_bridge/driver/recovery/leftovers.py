@@ -53,19 +53,15 @@ _UNKNOWN: Final = NetworkId("0" * 64)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leftovers:
-    """What is left of an endpoint whose record was lost.
-
-    Attributes:
-        attachment_id: The ID that all its objects share.
-        is_mounted: Whether its staging namespace or its pin exists.
-        link: Its link in the host namespace, None if there is none.
-        artifacts: The objects that its plugins created.
-    """
+    """What is left of an endpoint whose record was lost."""
 
     attachment_id: AttachmentId
     is_mounted: bool
+    """Whether its staging namespace or its pin exists."""
     link: Link | None
+    """Its link in the host namespace, None if there is none."""
     artifacts: tuple[PluginArtifact, ...]
+    """The objects that its plugins created."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,14 +79,10 @@ class LeftoverFinder:
     async def find(
         self, networks: Iterable[str], configurations: Iterable[JsonObject] = ()
     ) -> Mapping[AttachmentId, Leftovers]:
-        """Return the leftovers.
+        """Return the leftovers; `KernelError` if links or staging namespaces cannot be listed.
 
-        Args:
-            networks: The names of the CNI networks in use. Reservations on other networks are ignored.
-            configurations: Their current lists. Reservations are also searched for where the lists in the records say.
-
-        Raises:
-            KernelError: Links or staging namespaces cannot be listed.
+        `networks` are the names of the CNI networks in use, and `configurations` their current lists. Reservations on
+        other networks are ignored. They are also searched for where the lists in the records say.
         """
         # Records are read first and last, so that they include what is created or removed meanwhile.
         known = self._known()

@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Creates records for endpoints that Docker has and the daemon has lost.
-
-So DEL is possible when Docker deletes them.
-"""
+"""Creates records for endpoints that Docker has and the daemon has lost, so that their DEL is possible."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,10 +28,8 @@ async def find_pinned_link(
 ) -> tuple[str | None, tuple[str, ...]]:
     """Return the name and the addresses of the link of an endpoint without a record in its pinned sandbox.
 
-    The name is None if the sandbox is not pinned. In mode *direct* Docker does not know these addresses.
-
-    Raises:
-        KernelError: The sandbox cannot be read.
+    The name is None if the sandbox is not pinned. In mode *direct* Docker does not know these addresses. Raises
+    `KernelError` if the sandbox cannot be read.
     """
     attachment_id = AttachmentId(endpoint_id)
     pin, altname = pin_path(run_dir, attachment_id), alternative_name(attachment_id)
@@ -70,7 +65,6 @@ class RebuildEndpoint:
             Refused: The engine does not know its sandbox, or the network has no record.
             CniError: The network's configuration does not exist or does not fit its plugins.
             KernelError: Its pinned sandbox cannot be read.
-            StateError: The record cannot be written.
         """
         sandbox = None
         if endpoint.container_id is not None:

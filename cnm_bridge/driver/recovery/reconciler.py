@@ -56,24 +56,19 @@ _FOREIGN: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Differences:
-    """The differences that one comparison found.
-
-    Attributes:
-        dead: Endpoints that Docker or the kernel has lost: the record, and the reason for the log.
-        networks: Networks that Docker has lost.
-        unknown: Endpoints in containers that Docker has and that have no record, each with its network.
-        leftovers: Objects of endpoints whose record was lost.
-        unwritten: Reservations that are empty because host-local was killed, or is about to write them.
-        has_networks: Whether there are records of networks.
-        answer: The engine's answer, None if there was none.
-    """
+    """The differences that one comparison found."""
 
     dead: Mapping[EndpointId, tuple[EndpointRecord, str]] = field(default_factory=dict)
+    """Endpoints that Docker or the kernel has lost: the record, and the reason for the log."""
     networks: frozenset[NetworkId] = frozenset()
+    """Networks that Docker has lost."""
     unknown: Mapping[EndpointId, tuple[EngineNetwork, EngineEndpoint]] = field(default_factory=dict)
+    """Endpoints in containers that Docker has and that have no record, each with its network."""
     leftovers: Mapping[AttachmentId, Leftovers] = field(default_factory=dict)
     unwritten: tuple[Path, ...] = ()
+    """Reservations that are empty because host-local was killed, or is about to write them."""
     has_networks: bool = False
+    """Whether there are records of networks."""
     answer: EngineAnswer | None = None
 
     @property
@@ -95,7 +90,7 @@ class Differences:
 
 @dataclass(slots=True, kw_only=True)
 class Repair:
-    """Compares twice and repairs."""
+    """Compares twice and repairs. Raises `StateError` if a record cannot be written."""
 
     store: Store
     engine: TrustedEngine
@@ -112,11 +107,7 @@ class Repair:
     _foreign_before: frozenset[NetworkId] = field(default=frozenset(), init=False)
 
     async def __call__(self) -> EngineAnswer | None:
-        """Compare twice, and repair the differences found by both; return the engine's answer.
-
-        Raises:
-            StateError: A record cannot be written.
-        """
+        """Compare twice, and repair the differences found by both; return the engine's answer."""
         self._warned_before, self._warned_now = frozenset(self._warned_now), set()
         first = await self._compare()
         if first.answer is not None and first.answer.is_new:  # now the engine's own list of networks counts, too
@@ -165,11 +156,7 @@ class Repair:
         return found
 
     async def _find_differences(self) -> Differences:
-        """Compare once. What cannot be read is logged, and counts as no difference.
-
-        Raises:
-            StateError: What the engine reports of a network cannot be written.
-        """
+        """Compare once. What cannot be read is logged, and counts as no difference."""
         # Records first: a record stored later is not compared, so a new endpoint does not look like a lost one.
         endpoints, networks = self.store.endpoints(), self.store.networks()
         unwritten = await self.leftovers.find_unwritten(self.lists.bound_names(), self.lists.bound_documents())
@@ -235,21 +222,18 @@ class Repair:
 
 @dataclass(slots=True, kw_only=True)
 class Reconciler:
-    """Runs the rounds.
-
-    Attributes:
-        interval_s: The pause between two rounds, in seconds.
-        rounds: How many rounds in which the engine answered have completed since the daemon started.
-        last_round: When the last of these ended, in seconds since 1970; None if there was none.
-    """
+    """Runs the rounds."""
 
     engine: TrustedEngine
     repair: Repair
     unclaimed_addresses: UnclaimedAddresses
     ways_out: WaysOut
     interval_s: float
+    """The pause between two rounds."""
     rounds: int = field(default=0, init=False)
+    """How many rounds in which the engine answered have completed since the daemon started."""
     last_round: float | None = field(default=None, init=False)
+    """When the last of these ended, in seconds since 1970; None if there was none."""
     _wanted: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _begun: int = field(default=0, init=False)
     _ended: int = field(default=0, init=False)

@@ -32,15 +32,12 @@ UNKNOWN_TO_ENGINE: Final = "the engine does not know it"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineView:
-    """The engine's networks at one moment.
-
-    Attributes:
-        identity: The engine's ID (`docker info`, field ID).
-        networks: The networks that it was asked for, by ID; None for a network that it does not know.
-    """
+    """The engine's networks at one moment."""
 
     identity: str
+    """The engine's ID (`docker info`, field ID)."""
     networks: Mapping[NetworkId, EngineNetwork | None]
+    """The networks that it was asked for, by ID; None for a network that it does not know."""
 
 
 def knows_any(view: EngineView, networks: Iterable[NetworkRecord]) -> bool:
@@ -136,19 +133,15 @@ _PAUSE_S: Final = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineAnswer:
-    """The answer of an engine.
-
-    Attributes:
-        identity: The engine's own ID.
-        view: Its networks and endpoints, None if the engine is not known to use this driver.
-        foreign: The networks that another engine has made. The view lacks them.
-        is_new: Whether the engine is trusted only since this answer. Its own list of networks was not asked for yet.
-    """
+    """The answer of an engine."""
 
     identity: str
     view: EngineView | None
+    """Its networks and endpoints, None if the engine is not known to use this driver."""
     foreign: frozenset[NetworkId] = frozenset()
+    """The networks that another engine has made. The view lacks them."""
     is_new: bool = False
+    """Whether the engine is trusted only since this answer. Its own list of networks was not asked for yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,13 +183,9 @@ class TrustedEngine:
     async def ask(self, networks: Sequence[NetworkRecord], endpoints: Sequence[EndpointRecord]) -> EngineAnswer:
         """Return what the engine has of all networks in some records, but those that another engine has made.
 
-        Networks without a record get one.
-
-        This includes networks that have no record but still an endpoint: Docker may have lost that endpoint.
-
-        Raises:
-            EngineUnavailable: It does not answer.
-            StateError: Its ID, or the record of a network, cannot be written.
+        Networks without a record get one. This includes networks that have no record but still an endpoint: Docker may
+        have lost that endpoint. Raises `EngineUnavailable` if it does not answer, `StateError` if something cannot be
+        written.
         """
         await self.version.keep()
         identity = await self.engine.identity()

@@ -31,13 +31,7 @@ _UNFINISHED: Final = frozenset({Phase.PENDING, Phase.JOINING, Phase.DELETING})
 
 @dataclass(slots=True, kw_only=True)
 class UnfinishedTeardowns:
-    """Finds endpoints that the previous run left half created or half deleted, and dead ones; adds their teardowns.
-
-    Attributes:
-        boot_id: The kernel's boot ID.
-        limit_s: How long `wait` waits. After a reboot: how long it waits for each further DEL.
-        boot_limit_s: How long `wait` waits in all after a reboot.
-    """
+    """Finds endpoints that the previous run left half created or half deleted, and dead ones; adds their teardowns."""
 
     store: Store
     teardowns: TeardownQueue
@@ -46,7 +40,9 @@ class UnfinishedTeardowns:
     journal: Journal
     boot_id: str
     limit_s: float
+    """How long `wait` waits. After a reboot: how long it waits for each further DEL."""
     boot_limit_s: float
+    """How long `wait` waits in all after a reboot."""
     _from_earlier_boot: tuple[EndpointId, ...] = field(default=(), init=False)
 
     @property
