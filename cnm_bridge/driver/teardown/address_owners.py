@@ -23,17 +23,13 @@ from cnm_bridge.driver.teardown.pending import PendingTeardowns
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Claim:
-    """The addresses that an endpoint being created may receive.
-
-    Attributes:
-        addresses: The addresses.
-        types: The types of the endpoint's plugins.
-        deferred: The endpoints whose DEL was deferred because of this claim.
-    """
+    """The addresses that an endpoint being created may receive."""
 
     addresses: frozenset[str]
     types: frozenset[str]
+    """The types of the endpoint's plugins."""
     deferred: set[EndpointId] = field(default_factory=set)
+    """The endpoints whose DEL was deferred because of this claim."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +58,7 @@ class AddressOwners:
     def find_owner(self, record: EndpointRecord, plugin: str) -> EndpointId | None:
         """Return another endpoint that needs the rules that a plugin's DEL would remove, None if there is none.
 
-        Raises:
-            AddressClaimed: No other endpoint has the address, but one that is being created may receive it.
+        Raises `AddressClaimed` if no other endpoint has the address, but one that is being created may receive it.
         """
         begun = self.pending.begun  # on a full disk, their records may not show it
         for other in self.store.endpoints_with_address(record.addresses):
@@ -90,13 +85,9 @@ def _types_of(configuration: NetworkConfigurationList) -> frozenset[str]:
 def describe_holders(
     store: Store, network: str, addresses: Iterable[IpAddress], asking: EndpointReference | None = None
 ) -> str:
-    """Return who has some addresses, and the next step; "" if no record has one.
+    """Return who has some addresses of a CNI network, and the next step; "" if no record has one.
 
-    Args:
-        store: The records.
-        network: The CNI network that the addresses are of.
-        addresses: The addresses.
-        asking: The endpoint that asks for them. What Docker has requested for it is its own.
+    What Docker has requested for the endpoint that asks for them is its own.
     """
     but_not = None if asking is None else asking.endpoint_id
     found = None if asking is None else store.find_network(asking.network_id)

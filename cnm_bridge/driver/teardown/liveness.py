@@ -36,7 +36,7 @@ _IN_USE: Final = (
 
 @dataclass(slots=True)
 class Liveness:
-    """Finds endpoints that are dead or in use."""
+    """Finds endpoints that are dead or in use. Searches raise `KernelError` if links or sandboxes cannot be read."""
 
     store: Store
     kernel: Kernel
@@ -53,9 +53,6 @@ class Liveness:
 
         libnetwork creates a sandbox before it moves links in, and removes it after it has moved them out. So sandboxes
         are checked before and after the links in the host namespace; otherwise a link in transit could be missed.
-
-        Raises:
-            KernelError: The links cannot be listed.
         """
         suspects = await self._without_sandbox(records)
         if all(record.attachment.mode.in_sandbox for record in suspects):
@@ -86,8 +83,7 @@ class Liveness:
         DeleteEndpoint did not reach the daemon, which was being killed. Before Engine 28 the sandbox of a new endpoint
         does not exist yet, so this counts only after Leave, or if the container's first process has ended.
 
-        Raises:
-            KernelError: Links or sandboxes cannot be read, or not all processes are visible.
+        Raises `KernelError` also if not all processes are visible.
         """
         attached = [record for record in records if record.phase.is_attached]
         engines = {record.caller for record in attached if record.caller and record.sandbox_key}
@@ -140,11 +136,7 @@ class Liveness:
             return False
 
     async def find_in_use(self, records: Iterable[EndpointRecord]) -> frozenset[EndpointId]:
-        """Return the endpoints whose link is in their sandbox, in which a process runs; see `own_sandboxes`.
-
-        Raises:
-            KernelError: The sandboxes cannot be read.
-        """
+        """Return the endpoints whose link is in their sandbox, in which a process runs; see `own_sandboxes`."""
         wanted = tuple(records)
         if not wanted:
             return frozenset()
@@ -152,11 +144,7 @@ class Liveness:
         return frozenset(record.id for record in wanted if _is_in_use(record, seen))
 
     async def find_in_place(self, records: Iterable[EndpointRecord]) -> frozenset[EndpointId]:
-        """Return the endpoints whose link is in the sandbox that Docker named, whether processes run there or not.
-
-        Raises:
-            KernelError: The sandboxes cannot be read.
-        """
+        """Return the endpoints whose link is in the sandbox that Docker named, whether processes run there or not."""
         joined = [record for record in records if record.sandbox_key is not None]
         if not joined:
             return frozenset()

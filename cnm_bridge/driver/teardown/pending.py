@@ -34,40 +34,34 @@ class Urgency(IntEnum):
 
 @dataclass(eq=False, slots=True)
 class Undo:
-    """The undo of a refused attempt to create or join an endpoint, whose call is still waiting for it.
-
-    Attributes:
-        kept: The record that is stored again afterwards, None to remove the endpoint.
-        is_restoring: Whether `kept` is being stored.
-    """
+    """The undo of a refused attempt to create or join an endpoint, whose call is still waiting for it."""
 
     kept: EndpointRecord | None
+    """The record that is stored again afterwards, None to remove the endpoint."""
     is_restoring: bool = False
+    """Whether `kept` is being stored."""
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class Pending(Retry[EndpointId]):
-    """One pending teardown, from its request until it completes; its key is the endpoint.
-
-    Attributes:
-        urgency: When the next or running attempt gets its turn.
-        undo: What it undoes, if a call waits for that; None otherwise, or if the call no longer waits.
-        deleted: The indexes of the plugins whose DEL has completed, also if that could not be stored.
-        has_begun: Whether its plugins may have run: it was found that no container uses the endpoint.
-        has_hung: Whether a plugin was killed because it hung, and none has answered since.
-        is_running: Whether an attempt is running, under the endpoint's lock.
-        is_requested: Whether Docker requested it from this run of the daemon.
-        is_unstored: Whether DELETING could not be stored.
-    """
+    """One pending teardown, from its request until it completes; its key is the endpoint."""
 
     urgency: Urgency = Urgency.NORMAL
+    """When the next or running attempt gets its turn."""
     undo: Undo | None = None
+    """What it undoes, if a call waits for that; None otherwise, or if the call no longer waits."""
     deleted: frozenset[int] = frozenset()
+    """The indexes of the plugins whose DEL has completed, also if that could not be stored."""
     has_begun: bool = False
+    """Whether its plugins may have run: it was found that no container uses the endpoint."""
     has_hung: bool = False
+    """Whether a plugin was killed because it hung, and none has answered since."""
     is_running: bool = False
+    """Whether an attempt is running, under the endpoint's lock."""
     is_requested: bool = False
+    """Whether Docker requested it from this run of the daemon."""
     is_unstored: bool = False
+    """Whether DELETING could not be stored."""
 
     @property
     def is_tried(self) -> bool:
@@ -92,15 +86,12 @@ class Pending(Retry[EndpointId]):
 
 
 class PendingTeardowns(Retries[EndpointId, Pending]):
-    """The pending teardowns.
-
-    Attributes:
-        ended: CNI network → how many attempts have ended, without those to undo a refused attempt.
-    """
+    """The pending teardowns."""
 
     def __init__(self) -> None:
         super().__init__(lambda endpoint_id: Pending(key=endpoint_id))
         self.ended: Counter[str] = Counter()
+        """CNI network → how many attempts have ended, without those to undo a refused attempt."""
 
     def begin(self, endpoint_id: EndpointId) -> Pending:
         """Add the teardown of an endpoint, to begin at once; one that has failed is tried again at once."""
@@ -120,10 +111,8 @@ class TeardownSlots:
 
     The same number of slots again is reserved for teardowns that a call waits for. Each network has a share, so that
     plugins that hang on one do not hold up the others. A plugin that was killed because it hung will probably hang
-    again, so all teardowns with such a plugin share a part of the slots.
-
-    Args:
-        plugins: How many plugins the runtime executes at once.
+    again, so all teardowns with such a plugin share a part of the slots. `plugins` is how many plugins the runtime
+    executes at once.
     """
 
     def __init__(self, plugins: int) -> None:

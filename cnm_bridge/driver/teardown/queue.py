@@ -44,9 +44,6 @@ class TeardownQueue:
     A teardown that Docker requested is deferred until Docker makes no other calls, unless a call needs it: when many
     containers start and end at once, the plugins of the ended ones would compete for the processors with those of the
     starting ones. All others begin at once.
-
-    Attributes:
-        quiet_s: Returns the seconds since Docker's last call about any other endpoint.
     """
 
     store: Store
@@ -55,6 +52,7 @@ class TeardownQueue:
     locks: KeyedLocks[EndpointId]
     slots: TeardownSlots
     quiet_s: Callable[[EndpointId], float]
+    """Returns the seconds since Docker's last call about any other endpoint."""
 
     async def run(self) -> None:
         """Run the pending teardowns until cancelled. Then it can be called again, and continues with all of them."""
@@ -157,11 +155,8 @@ class TeardownQueue:
     async def request(self, endpoint_id: EndpointId) -> None:
         """Store that Docker deletes an endpoint, and add its teardown. An unknown endpoint is ignored.
 
-        The plugins run later, in the background. If an earlier attempt has failed, another one begins now.
-
-        Raises:
-            StateError: The request cannot be stored, e.g. because the disk is full. The endpoint is torn down anyway,
-                at once.
+        The plugins run later, in the background. If an earlier attempt has failed, another one begins now. After a
+        `StateError`, e.g. because the disk is full, the endpoint is torn down anyway, at once.
         """
         # A record that is being kept becomes JOINING again: the lock is free when it is stored.
         is_kept = not self._keep_nothing(endpoint_id)
@@ -212,11 +207,7 @@ class TeardownQueue:
         """Begin to undo a failed attempt to create or join an endpoint; return False if no plugin has run.
 
         The caller holds the endpoint's lock, and has held it since before the attempt. It calls `wait_undone` next.
-
-        Args:
-            endpoint_id: The endpoint.
-            keep: What stays: the record from before the attempt, which is then stored as JOINING. None to tear
-                everything down.
+        `keep` is the record from before the attempt, which is then stored as JOINING; None to tear everything down.
         """
         record = self.store.find_endpoint(endpoint_id)
         if record is None or record.phase not in _ATTEMPTED:
@@ -284,8 +275,7 @@ class TeardownQueue:
     def _keep_nothing(self, endpoint_id: EndpointId) -> bool:
         """Have the teardown of an endpoint undo everything, also if it has begun.
 
-        Returns:
-            False if it is too late: what is kept is being stored, under the endpoint's lock.
+        Returns False if it is too late: what is kept is being stored, under the endpoint's lock.
         """
         for pending in self.pending.find([endpoint_id]):
             if pending.undo is not None and pending.undo.is_restoring:

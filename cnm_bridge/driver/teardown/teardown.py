@@ -36,13 +36,10 @@ _OUTDATED: Final = "a container runs on it, so its record was not up to date"
 
 @dataclass(slots=True)
 class OrphanedPlugins:
-    """Kills the plugins of the previous run, and remembers the attachments of those that still run.
-
-    Attributes:
-        directory: The directory in which the daemon records its running plugins.
-    """
+    """Kills the plugins of the previous run, and remembers the attachments of those that still run."""
 
     directory: Path
+    """The directory in which the daemon records its running plugins."""
     _attachments: frozenset[str] = field(default=frozenset(), init=False)
 
     async def kill(self) -> None:
@@ -63,8 +60,7 @@ class OrphanedPlugins:
     async def ensure_none(self, attachment_id: AttachmentId) -> None:
         """Ensure that no plugin of the previous run is still running for an attachment; kill it again if one is.
 
-        Raises:
-            PluginStillRuns: The plugin does not end, because it hangs in the kernel.
+        Raises `PluginStillRuns` if it does not end, because it hangs in the kernel.
         """
         if attachment_id in self._attachments:
             _, running = await asyncio.to_thread(
@@ -89,10 +85,8 @@ class Teardown:
     async def __call__(self, record: EndpointRecord) -> None:
         """Tear an endpoint down, or store it as joined if a container runs on it. The caller holds its lock.
 
-        Raises:
-            PluginStillRuns: A plugin of the previous run is still running for the endpoint and cannot be killed.
-            KernelError: As `undo`, or it cannot be checked whether the endpoint is in use.
-            CniError, StateError: See `undo`.
+        Errors as `undo`, and `PluginStillRuns`; a `KernelError` also if it cannot be checked whether the endpoint is in
+        use.
         """
         if not await self._keep_if_in_use(record):
             await self.orphaned_plugins.ensure_none(record.attachment.id)
@@ -171,19 +165,13 @@ class Teardown:
 
 @dataclass(slots=True, kw_only=True)
 class _Progress:
-    """Which plugins have completed DEL, for the attacher: a `DeleteProgress` (`driver/attach/attacher.py`).
-
-    Attributes:
-        store: The records.
-        owners: Finds another endpoint that needs the rules that a plugin would remove by address.
-        pending: The pending teardown.
-        kept: The indexes of the plugins whose DEL does not run in this attempt.
-    """
+    """Which plugins have completed DEL, for the attacher: a `DeleteProgress` (`driver/attach/attacher.py`)."""
 
     store: Store
     owners: AddressOwners
     pending: Pending
     kept: frozenset[int]
+    """The indexes of the plugins whose DEL does not run in this attempt."""
 
     @property
     def deleted(self) -> frozenset[int]:
@@ -204,8 +192,7 @@ class _Progress:
     async def is_needed(self, record: EndpointRecord, plugin: str) -> bool:
         """Return whether another endpoint needs the rules that a plugin's DEL would remove by address.
 
-        Raises:
-            AddressClaimed: An endpoint that is being created may need them.
+        Raises `AddressClaimed` if an endpoint that is being created may need them.
         """
         owner = self.owners.find_owner(record, plugin)
         if owner is not None:
@@ -214,7 +201,6 @@ class _Progress:
 
 
 def _with_deleted(record: EndpointRecord, pending: Pending) -> EndpointRecord:
-    """Return a copy of a record that lists the plugins whose DEL has completed."""
     return replace(record, deleted=tuple(sorted(pending.deleted)))
 
 
