@@ -26,29 +26,20 @@ from cnm_bridge.system.scheduling import KeyedLocks
 from tests.kernel.teardown_queue import FIRST, SECOND, Failing, Hanging, Slow, make_queue, running
 from tests.records import NETWORK, endpoint, put
 
+
+def failed_add(plugin: str, code: int, msg: str) -> PluginFailed:
+    """Return the failure of a plugin's ADD."""
+    path = Path("/opt/cni/bin") / plugin
+    return PluginFailed(
+        plugin=plugin, verb="ADD", path=path, code=code, msg=msg, exit_status=1, signal=None, duration_s=0.1
+    )
+
+
 ADDRESS = "10.1.0.2"
 HOLDER, ATTACHMENT = EndpointId(FIRST), AttachmentId(FIRST)
 
-INCOMPLETE_BRIDGE = PluginFailed(
-    plugin="bridge",
-    verb="ADD",
-    path=Path("/opt/cni/bin/bridge"),
-    code=999,
-    msg="failed to set bridge addr: could not set bridge's mac: invalid argument",
-    exit_status=1,
-    signal=None,
-    duration_s=0.1,
-)
-REFUSED = PluginFailed(
-    plugin="macvlan",
-    verb="ADD",
-    path=Path("/opt/cni/bin/macvlan"),
-    code=100,
-    msg="the token is taken",
-    exit_status=1,
-    signal=None,
-    duration_s=0.1,
-)
+INCOMPLETE_BRIDGE = failed_add("bridge", 999, "failed to set bridge addr: could not set bridge's mac: invalid argument")
+REFUSED = failed_add("macvlan", 100, "the token is taken")
 
 
 @pytest.fixture(autouse=True)
@@ -72,13 +63,17 @@ async def fail_once(store: Store, teardowns: TeardownQueue) -> None:
     assert teardowns.all[HOLDER].attempts == 1
 
 
-async def test_an_attachment(store: Store, kernel: Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What made its DEL fail has gone: the attachment is free."""
+@pytest.mark.parametrize("what", ["attachment", "address"])
+async def test_a_del_that_fails_no_more(
+    store: Store, kernel: Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """What made the DEL of its holder fail has gone: the attachment or the address is free."""
     teardowns = make_queue(store, kernel, tmp_path / "run", Failing)
     async with running(teardowns):
         await fail_once(store, teardowns)
         monkeypatch.setattr(Failing, "is_failing", False)
-        await contention(store, kernel, teardowns).wait_for_attachment(ATTACHMENT)
+        new = contention(store, kernel, teardowns)
+        await (new.wait_for_attachment(ATTACHMENT) if what == "attachment" else new.wait_for_addresses())
         assert store.endpoints() == ()
 
 
@@ -108,32 +103,16 @@ async def test_an_attachment_of_a_dead_endpoint(store: Store, kernel: Kernel, tm
             await new.wait_for_attachment(ATTACHMENT)
 
 
-async def test_an_address(store: Store, kernel: Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What made the DEL of its holder fail has gone: the address is free."""
-    teardowns = make_queue(store, kernel, tmp_path / "run", Failing)
-    async with running(teardowns):
-        await fail_once(store, teardowns)
-        monkeypatch.setattr(Failing, "is_failing", False)
-        await contention(store, kernel, teardowns).wait_for_addresses()
-        assert store.endpoints() == ()
-
-
-async def test_an_address_whose_holder_fails_again(store: Store, kernel: Kernel, tmp_path: Path) -> None:
-    """The DEL is tried once; then the call goes on, because `AddressOwners` keeps the new endpoint's rules."""
-    teardowns = make_queue(store, kernel, tmp_path / "run", Failing)
+@pytest.mark.parametrize(("step", "attempts"), [(Failing, 2), (Hanging, 1)])
+async def test_an_address_whose_holder_fails_again(
+    store: Store, kernel: Kernel, tmp_path: Path, step: type[Failing | Hanging], attempts: int
+) -> None:
+    """The DEL is tried once, or not if it hung; the call goes on, as `AddressOwners` keeps the new endpoint's rules."""
+    teardowns = make_queue(store, kernel, tmp_path / "run", step)
     async with running(teardowns):
         await fail_once(store, teardowns)
         await contention(store, kernel, teardowns).wait_for_addresses()
-        assert teardowns.all[HOLDER].attempts == 2
-
-
-async def test_an_address_whose_holder_has_a_plugin_that_hangs(store: Store, kernel: Kernel, tmp_path: Path) -> None:
-    """A plugin that was killed because it hung is not tried: each start would wait for it, and be refused."""
-    teardowns = make_queue(store, kernel, tmp_path / "run", Hanging)
-    async with running(teardowns):
-        await fail_once(store, teardowns)
-        await contention(store, kernel, teardowns).wait_for_addresses()
-        assert teardowns.all[HOLDER].attempts == 1
+        assert teardowns.all[HOLDER].attempts == attempts
 
 
 async def test_a_bridge_that_an_earlier_add_has_left(store: Store, kernel: Kernel, tmp_path: Path) -> None:

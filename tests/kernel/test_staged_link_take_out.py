@@ -4,6 +4,7 @@
 
 import asyncio
 import socket
+from collections.abc import Iterator
 from ipaddress import IPv4Interface, IPv6Interface, ip_address, ip_network
 from pathlib import Path
 
@@ -23,21 +24,17 @@ KERNEL, BOOT, STATIC = 2, 3, 4
 
 
 @pytest.fixture
-def veth(host: Namespace, staging: Namespace) -> Namespace:
+def veth(host: Namespace, staging: Namespace) -> Iterator[Namespace]:
     """The staging namespace with a veth `eth0`, up with a MAC of its own; its peer `outside` is in the host's."""
     host.ip(f"link add outside up type veth peer name eth0 address {MAC} netns {staging.path}")
     staging.ip("link set eth0 up")
-    return staging
+    yield staging
+    host.ip("link delete outside")
 
 
 async def take_out(kernel: Kernel, staging: Namespace) -> Snapshot:
     """Take `eth0` out."""
     return await kernel.staged_link(staging.path, "eth0", host_name=HOST_NAME, altname=ALTNAME).take_out()
-
-
-def destroy(host: Namespace, name: str = HOST_NAME) -> None:
-    """Delete a link in the host namespace."""
-    host.ip(f"link delete {name}")
 
 
 async def test_a_veth_is_the_same_link_in_the_host_namespace(kernel: Kernel, host: Namespace, veth: Namespace) -> None:
@@ -49,10 +46,9 @@ async def test_a_veth_is_the_same_link_in_the_host_namespace(kernel: Kernel, hos
     assert host.link(HOST_NAME)["address"] == MAC
     assert host.altnames(HOST_NAME) == (ALTNAME,)
     assert not host.is_up(HOST_NAME)
-    destroy(host)
 
 
-async def test_addresses_in_the_kernels_order(kernel: Kernel, host: Namespace, veth: Namespace) -> None:
+async def test_addresses_in_the_kernels_order(kernel: Kernel, veth: Namespace) -> None:
     """The snapshot has those of both families, with peers and scopes."""
     veth.ip("address add 10.1.0.2/24 dev eth0", "address add 10.1.0.3/24 dev eth0")
     veth.ip("address add 10.9.0.1 peer 10.9.0.2/32 dev eth0")
@@ -67,10 +63,9 @@ async def test_addresses_in_the_kernels_order(kernel: Kernel, host: Namespace, v
         (IPv6Interface(f"{LINK_LOCAL}/64"), None, SCOPE_LINK),
     ]
     assert [item.is_permanent for item in snapshot.addresses] == [True, True, True, False, True, True]
-    destroy(host)
 
 
-async def test_routes_of_every_table_but_local(kernel: Kernel, host: Namespace, veth: Namespace) -> None:
+async def test_routes_of_every_table_but_local(kernel: Kernel, veth: Namespace) -> None:
     """The snapshot has every attribute that distinguishes routes; routes of `lo` are not in it."""
     veth.ip("address add 10.1.0.2/24 dev eth0", "address add fd00::2/64 dev eth0 nodad")
     veth.ip("route add default via 10.1.0.1", "route add 169.254.1.1 dev eth0 scope link")
@@ -93,25 +88,22 @@ async def test_routes_of_every_table_but_local(kernel: Kernel, host: Namespace, 
         route("fe80::/64", scope=SCOPE_GLOBAL, metric=256, protocol=KERNEL),
     }
     assert [item.destination.version for item in snapshot.routes] == [4] * 6 + [6] * 3
-    destroy(host)
 
 
-async def test_a_link_without_ipv6(kernel: Kernel, host: Namespace, veth: Namespace) -> None:
+async def test_a_link_without_ipv6(kernel: Kernel, veth: Namespace) -> None:
     """Its snapshot has no IPv6 addresses or routes."""
     veth.run("sh -c 'echo 1 > /proc/sys/net/ipv6/conf/eth0/disable_ipv6'")
     veth.ip("address add 10.1.0.2/24 dev eth0")
     snapshot = await take_out(kernel, veth)
     assert [item.address for item in snapshot.addresses] == [IPv4Interface("10.1.0.2/24")]
     assert [item.destination for item in snapshot.routes] == [ip_network("10.1.0.0/24")]
-    destroy(host)
 
 
-async def test_a_link_without_arp(kernel: Kernel, host: Namespace, veth: Namespace) -> None:
+async def test_a_link_without_arp(kernel: Kernel, veth: Namespace) -> None:
     """The snapshot records that, and the MTU: Docker must not announce the address of such a link."""
     veth.ip("link set eth0 arp off mtu 9000")
     snapshot = await take_out(kernel, veth)
     assert (snapshot.link.noarp, snapshot.link.mtu) == (True, 9000)
-    destroy(host)
 
 
 async def test_a_macvlan(kernel: Kernel, host: Namespace, staging: Namespace) -> None:
@@ -122,7 +114,7 @@ async def test_a_macvlan(kernel: Kernel, host: Namespace, staging: Namespace) ->
     snapshot = await take_out(kernel, staging)
     assert snapshot.link == LinkState(name="eth0", kind="macvlan", mac=MAC, mtu=1500, noarp=False)
     assert host.link(HOST_NAME)["link"] == "parent"
-    destroy(host, "parent")
+    host.ip("link delete parent")
 
 
 async def test_a_port_of_a_bridge(kernel: Kernel, host: Namespace, veth: Namespace) -> None:
@@ -130,11 +122,10 @@ async def test_a_port_of_a_bridge(kernel: Kernel, host: Namespace, veth: Namespa
     host.ip("link add bridge0 up type bridge", "link set outside master bridge0")
     await take_out(kernel, veth)
     assert host.link("outside")["master"] == "bridge0"
-    destroy(host)
-    destroy(host, "bridge0")
+    host.ip("link delete bridge0")
 
 
-async def test_the_host_sees_the_link_under_its_new_name_only(kernel: Kernel, host: Namespace, veth: Namespace) -> None:
+async def test_the_host_sees_the_link_under_its_new_name_only(kernel: Kernel, veth: Namespace) -> None:
     """No netlink message shows an `eth0` in the host namespace: the host's network services would configure it."""
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0) as monitor:
         monitor.bind((0, 1))  # RTMGRP_LINK
@@ -147,7 +138,6 @@ async def test_the_host_sees_the_link_under_its_new_name_only(kernel: Kernel, ho
                 break
     assert HOST_NAME.encode() in seen
     assert b"eth0\0" not in seen
-    destroy(host)
 
 
 async def test_no_such_link(kernel: Kernel, staging: Namespace) -> None:
@@ -170,7 +160,7 @@ async def test_a_name_that_is_taken(kernel: Kernel, host: Namespace, veth: Names
     assert veth.links() == {"eth0"}
     assert host.links() == {"outside", "other", "another"}
     assert host.is_up("other")
-    destroy(host, "other")
+    host.ip("link delete other")
 
 
 async def test_take_out_may_be_repeated_after_a_failure(kernel: Kernel, host: Namespace, veth: Namespace) -> None:
@@ -178,10 +168,9 @@ async def test_take_out_may_be_repeated_after_a_failure(kernel: Kernel, host: Na
     host.ip(f"link add {HOST_NAME} type veth peer name another")
     with pytest.raises(KernelError, match="already has a link called"):
         await take_out(kernel, veth)
-    destroy(host)
+    host.ip(f"link delete {HOST_NAME}")
     await take_out(kernel, veth)
     assert host.links() == {"outside", HOST_NAME}
-    destroy(host)
 
 
 async def test_a_missing_staging_namespace(kernel: Kernel, tmp_path: Path) -> None:
@@ -202,7 +191,7 @@ async def test_the_host_namespace_is_refused(kernel: Kernel, host: Namespace, tm
     assert host.links() == {"eth0", "outside"}
     assert host.is_up("eth0")
     await kernel.remove_staging(path)
-    destroy(host, "eth0")
+    host.ip("link delete eth0")
 
 
 async def test_a_cancelled_call_completes(kernel: Kernel, host: Namespace, veth: Namespace) -> None:
@@ -214,13 +203,11 @@ async def test_a_cancelled_call_completes(kernel: Kernel, host: Namespace, veth:
         task.cancel()
     assert task.cancelled()
     assert host.links() == {"outside", HOST_NAME}
-    destroy(host)
 
 
-async def test_the_event_loop_stays_in_its_namespace(kernel: Kernel, host: Namespace, veth: Namespace) -> None:
+async def test_the_event_loop_stays_in_its_namespace(kernel: Kernel, veth: Namespace) -> None:
     """The thread of the event loop never leaves the host namespace."""
     with current_namespace() as before:
         await take_out(kernel, veth)
         with current_namespace() as after:
             assert namespace_id(after) == namespace_id(before)
-    destroy(host)

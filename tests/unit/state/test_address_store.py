@@ -2,6 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Pools, addresses and memories of keys survive a restart, an export and an import."""
 
+from contextlib import closing
 from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 from pathlib import Path
@@ -10,15 +11,10 @@ import pytest
 
 from cni_bridge_spec import get_objects
 from cni_bridge_state import (
-    AddressId,
     AddressPhase,
-    AddressPoolRecord,
-    AddressRecord,
-    AddressUse,
     EndpointRecord,
     MemoryRecord,
     Phase,
-    PoolId,
     ReservationRecord,
     StickyRecord,
     WrongPhase,
@@ -27,25 +23,18 @@ from cni_bridge_state import memories as module
 from cni_bridge_state.db import Database
 from cni_bridge_state.memories import memory_id
 from cni_bridge_state.store import Store
-from tests.records import endpoint
+from tests.records import address_pool, address_record, endpoint
 
-POOL = AddressPoolRecord(
-    id=PoolId("lan,10.1.2.0/24,10.1.2.128/25,5f0c81aa"),
-    section="lan",
-    subnet=IPv4Network("10.1.2.0/24"),
+POOL = address_pool(
+    "lan,10.1.2.0/24,10.1.2.128/25,5f0c81aa",
     sub_pool=IPv4Network("10.1.2.128/25"),
     gateway=IPv4Address("10.1.2.1"),
     engine="AAAA",
     created_at=1767225600,
 )
-PENDING = AddressRecord(
-    id=AddressId("a" * 64),
-    pool=POOL.id,
-    section="lan",
-    phase=AddressPhase.PENDING,
-    use=AddressUse.ANY,
-    address=None,
-    name="web",
+PENDING = address_record(
+    "a" * 64,
+    POOL.id,
     reservation=ReservationRecord(
         netns="/run/cni-bridge/ipam/netns",
         configuration={"cniVersion": "1.0.0", "name": "lan", "plugins": [{"type": "host-local"}]},
@@ -66,8 +55,7 @@ async def test_records_survive_a_restart(tmp_path: Path) -> None:
     assert store.ipam.find_holders("lan", ADDRESS.ip) == ()
     await store.ipam.put_address(RESERVED)
     store.close()
-    again = Store.open(tmp_path)
-    try:
+    with closing(Store.open(tmp_path)) as again:
         assert again.ipam.pools() == (POOL,)
         assert again.ipam.in_pool(POOL.id) == again.ipam.addresses() == (RESERVED,)
         assert again.ipam.find_holders("lan", ADDRESS.ip) == (RESERVED,)
@@ -78,8 +66,6 @@ async def test_records_survive_a_restart(tmp_path: Path) -> None:
         assert again.ipam.is_empty
         assert again.ipam.find_holders("lan", ADDRESS.ip) == again.ipam.in_pool(POOL.id) == ()
         assert again.ipam.pools() == ()
-    finally:
-        again.close()
 
 
 async def test_an_export_has_them(tmp_path: Path) -> None:
@@ -120,13 +106,10 @@ async def test_a_damaged_record_is_set_aside(tmp_path: Path) -> None:
     db = Database.open(tmp_path, lambda _: None)
     db.write_now({f"address/{'b' * 64}": b"00000000\n{}"})
     db.close()
-    again = Store.open(tmp_path)
-    try:
+    with closing(Store.open(tmp_path)) as again:
         assert again.ipam.addresses() == (RESERVED,)
         (finding,) = again.findings
         assert (finding.lost, "b" * 64 in finding.what) == (1, True)
-    finally:
-        again.close()
 
 
 MAC = "02:00:00:00:00:09"
@@ -158,12 +141,9 @@ async def test_the_memory_is_that_of_the_last_endpoint(store: Store, tmp_path: P
         await store.put_endpoint(replace(one, phase=Phase.DELETING))
         await store.remove_endpoint(one.id)
     Store.open_imported(tmp_path / "two", store.export_document()).close()
-    again = Store.open(tmp_path / "two")
-    try:
+    with closing(Store.open(tmp_path / "two")) as again:
         assert again.memories.all() == (wanted,)
         assert again.memories.find("wan", "web") is None
-    finally:
-        again.close()
 
 
 async def test_the_oldest_is_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,11 +154,8 @@ async def test_the_oldest_is_forgotten(tmp_path: Path, monkeypatch: pytest.Monke
         await put(store, with_key(number, key, f"10.1.2.{number}"))
     assert [one.id for one in store.memories.all()] == ["lan/a", "lan/c"]
     store.close()
-    again = Store.open(tmp_path)
-    try:
+    with closing(Store.open(tmp_path)) as again:
         assert [one.id for one in again.memories.all()] == ["lan/a", "lan/c"]
-    finally:
-        again.close()
 
 
 async def test_missed_addresses(store: Store) -> None:

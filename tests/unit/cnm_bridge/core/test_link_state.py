@@ -12,41 +12,23 @@ import pytest
 
 from cni_bridge_spec import JsonObject, as_object, load_validator, parse_json, render_json
 from cnm_bridge.core import link_state
-from cnm_bridge.core.link_state import (
-    Address,
-    LinkState,
-    Neighbour,
-    Route,
-    Rule,
-    Snapshot,
-    Sysctl,
-    find_dynamic,
-    without_announced,
-)
+from cnm_bridge.core.link_state import LinkState, Neighbour, Rule, Snapshot, Sysctl, find_dynamic, without_announced
 from tests.unit.cnm_bridge.core.snapshots import address, route
 
 FULL = Snapshot(
     link=LinkState(name="eth0", kind="veth", mac="ee:77:5c:0d:4a:3b", mtu=1500, noarp=False),
     addresses=(
-        Address(
-            address=ip_interface("10.1.2.3/24"),
-            peer=ip_address("10.1.2.9"),
-            broadcast=ip_address("10.1.2.255"),
-            scope=0,
-            flags=128,
-        ),
-        Address(address=ip_interface("fd00::3/64"), peer=None, scope=0, flags=130),
+        replace(address("10.1.2.3/24"), peer=ip_address("10.1.2.9"), broadcast=ip_address("10.1.2.255")),
+        address("fd00::3/64", flags=130),
     ),
     routes=(
-        Route(
-            destination=ip_network("10.4.0.0/16"),
-            gateway=ip_address("fe80::1"),
+        route(
+            *("10.4.0.0/16", "fe80::1"),
+            source="10.1.2.3",
             table=1000,
             metric=5,
-            type=1,
             scope=253,
             protocol=4,
-            source=ip_address("10.1.2.3"),
             onlink=True,
             mtu=1400,
             advmss=1200,
@@ -62,21 +44,7 @@ FULL = Snapshot(
 BARE = Snapshot(
     link=LinkState(name="eth0", kind=None, mac=None, mtu=1500, noarp=True),
     addresses=(),
-    routes=(
-        Route(
-            destination=ip_network("::/0"),
-            gateway=None,
-            table=254,
-            metric=1024,
-            type=1,
-            scope=0,
-            protocol=3,
-            source=None,
-            onlink=False,
-            mtu=None,
-            advmss=None,
-        ),
-    ),
+    routes=(route("::/0", metric=1024, scope=0),),
 )
 
 
