@@ -10,10 +10,6 @@ def certificates_script(server: str, client: str) -> str:
 
     The authority `ca` signs those of a server at 127.0.0.1 and of a client; `stranger` signs those of `intruder`.
     The server may be a client, too, as etcd is of itself.
-
-    Args:
-        server: The server's name.
-        client: The client's name.
     """
     return f"""
 new="-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2"

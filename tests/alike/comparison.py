@@ -21,18 +21,7 @@ _SETTLE_S: Final = 5.0
 
 
 class Comparison:
-    """Both sides on one lab.
-
-    Args:
-        theirs: Networks of Docker's own bridge.
-        ours: The same networks of ours.
-        engine: The lab's engine.
-        attach: The daemon's attach mode.
-
-    Attributes:
-        engine: The lab's engine.
-        compared: The names of the cases that were run.
-    """
+    """Both sides on one lab."""
 
     def __init__(self, theirs: Side, ours: Side, engine: Engine, attach: AttachOption) -> None:
         self.engine = engine

@@ -18,13 +18,7 @@ _OWN: Final = ("CNI_", "CAP_ARGS", "NETCONFPATH")
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a command has answered.
-
-    Attributes:
-        ok: Whether its exit status was 0.
-        stdout: Its standard output.
-        stderr: Its standard error.
-    """
+    """What a command has answered."""
 
     ok: bool
     stdout: str

@@ -104,10 +104,7 @@ def test_what_dockerd_sends_fits(tmp_path: Path, call: str, version: str, body: 
     ],
 )
 async def test_calls_without_effect(tmp_path: Path, call: str, body: JsonObject, answer: JsonObject) -> None:
-    """Calls about unknown objects, and calls that only other drivers need, have fixed answers.
-
-    Docker may release what is unknown, and release it twice.
-    """
+    """Calls about unknown objects, and calls that only other drivers need, have fixed answers."""
     with methods(tmp_path) as table:
         found = table[call].answer
         assert (await found(body, 0) if callable(found) else found) == answer

@@ -33,13 +33,7 @@ async def listening(tmp_path: Path, kind: str) -> AsyncIterator[tuple[Served, Co
 
 
 async def send(connect: Connect, data: bytes, *, end: bool = False) -> bytes:
-    """Send bytes on a new connection, and return everything that is received.
-
-    Args:
-        connect: Makes the connection.
-        data: The bytes.
-        end: Whether the client closes its side then.
-    """
+    """Send bytes on a new connection, and return everything that is received."""
     reader, writer = await connect()
     try:
         async with asyncio.timeout(30):

@@ -48,11 +48,7 @@ _GET: Final = 2  # rtnetlink's message types come in fours, NEW, DEL, GET, SET; 
 
 
 class Boundaries:
-    """Counts boundaries while it is armed, and kills this process at one of them.
-
-    Args:
-        directory: Where the files above are.
-    """
+    """Counts boundaries while it is armed, and kills this process at one of them."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory

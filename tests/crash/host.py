@@ -120,12 +120,7 @@ class Host:
         return as_object(answer, method)
 
     def assert_clean(self, before: LabState, where: str) -> None:
-        """Assert that the lab is as it was before, and that the neighbour has lost nothing.
-
-        Args:
-            before: Its state then.
-            where: Where the daemon died, for errors.
-        """
+        """Assert that the lab is as it was before, and that the neighbour has lost nothing."""
         left = self.lab.wait_clean(before)
         removed = losses(before, self.lab.state())
         found = [f"left behind:\n{left}"] if left else []

@@ -27,12 +27,7 @@ _AFTER_JOIN: Final = frozenset({Call.LEAVE, Call.DELETE_JOINED})
 
 
 class MovedStory:
-    """A `tests.crash.matrix.Story`.
-
-    Args:
-        host: Where it happens.
-        call: The call.
-    """
+    """A `tests.crash.matrix.Story`."""
 
     def __init__(self, host: Host, call: Call) -> None:
         self.name = call.value

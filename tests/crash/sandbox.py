@@ -11,12 +11,7 @@ cd /proc/sys/net/ipv6/conf/default; grep -H . accept_dad disable_ipv6"""
 
 
 class Sandbox:
-    """A network namespace below `/run/netns`, in which one process runs.
-
-    Args:
-        lab: The lab.
-        name: The namespace's name.
-    """
+    """A network namespace below `/run/netns`, in which one process runs."""
 
     def __init__(self, lab: Lab, name: str) -> None:
         self.name = name

@@ -29,11 +29,7 @@ Step = Callable[["Addresses"], JsonObject | None]
 
 
 class Addresses:
-    """The pools and addresses of a host's daemon.
-
-    Args:
-        host: A host without Docker.
-    """
+    """The pools and addresses of a host's daemon."""
 
     def __init__(self, host: Host) -> None:
         self.host = host

@@ -50,12 +50,7 @@ _UNJOINED: Final = frozenset({SandboxCall.CREATE, SandboxCall.JOIN, SandboxCall.
 
 
 class SandboxStory:
-    """A `tests.crash.matrix.Story`.
-
-    Args:
-        host: Where it happens.
-        call: The call.
-    """
+    """A `tests.crash.matrix.Story`."""
 
     def __init__(self, host: Host, call: SandboxCall) -> None:
         self.name = call.value
@@ -151,13 +146,7 @@ class SandboxStory:
 
 
 class LeaseStory(SandboxStory):
-    """The same with a lease of a DHCP server, which at the end has only the leases that it had before.
-
-    Args:
-        host: Where it happens.
-        call: The call.
-        lan: The server.
-    """
+    """The same with a lease of a DHCP server, which at the end has only the leases that it had before."""
 
     def __init__(self, host: Host, call: SandboxCall, lan: Lan) -> None:
         super().__init__(host, call)

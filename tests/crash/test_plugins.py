@@ -80,10 +80,7 @@ def test_an_address_that_was_never_written(lab: Lab) -> None:
 @pytest.mark.parametrize("kind", LISTS)
 @pytest.mark.parametrize("death", [_DIES_ONCE, _DIES_BETWEEN], ids=["its link deleted", "between two addresses"])
 def test_a_plugin_killed_during_del_completes_it_in_the_same_attempt(lab: Lab, kind: str, death: str) -> None:
-    """The repeated DEL finds the link and the rules that the killed one had removed already.
-
-    One plugin has deleted the link but not its masquerading, the other one the masquerading of one family.
-    """
+    """The repeated DEL finds the link and the rules that the killed one had removed already."""
     plugin = str(LISTS[kind][0]["type"])
     lab.write(f"/opt/cni/bin/{plugin}", death.format(real=f"{_PLUGINS}/{plugin}"), mode=0o755)
     with Host(lab, LISTS[kind]) as host:

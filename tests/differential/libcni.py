@@ -49,9 +49,6 @@ def find_driver(sources: Path = _SOURCES) -> Path | None:
 def build_driver(sources: Path = _SOURCES) -> Path:
     """Return the executable, which is built once for each version of its source and of libcni.
 
-    Args:
-        sources: The directory of its source.
-
     Raises:
         FetchError: Neither the cache nor the mirror has libcni and Go, or they do not work here.
     """

@@ -31,13 +31,7 @@ EGRESS: Final = Path(sys.executable).with_name("egress")
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """A container on a guarded network.
-
-    Attributes:
-        attachment: Its attachment.
-        namespace: Its network namespace.
-        result: The result of ADD.
-    """
+    """A container on a guarded network."""
 
     attachment: Attachment
     namespace: Namespace

@@ -35,12 +35,7 @@ def open_inside(namespace: Namespace, family: int, kind: int) -> socket.socket:
 
 
 class Internet:
-    """The namespace outside, and a sniffer at its door.
-
-    Args:
-        namespace: The namespace.
-        sniffer: A packet socket in it.
-    """
+    """The namespace outside, and a sniffer at its door."""
 
     def __init__(self, namespace: Namespace, sniffer: socket.socket) -> None:
         self.namespace = namespace

@@ -74,12 +74,7 @@ ip -6 rule delete priority 40
 
 @dataclass
 class Container:
-    """A container: a namespace with a link to the guarded bridge.
-
-    Attributes:
-        namespace: Its namespace.
-        record: Its record.
-    """
+    """A container: a namespace with a link to the guarded bridge."""
 
     namespace: Namespace
     record: Record
@@ -128,14 +123,7 @@ class Container:
 
 @dataclass
 class Host:
-    """The host.
-
-    Attributes:
-        upstream: The resolver of the host.
-        internet: The namespace of the internet.
-        listeners: The servers of the internet, by port.
-        daemon: The process of `cni-egress`.
-    """
+    """The host."""
 
     upstream: FakeUpstream
     internet: Namespace

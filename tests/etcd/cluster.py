@@ -22,13 +22,7 @@ _FIRST_GROUP: Final = 61_000
 
 
 class Cluster:
-    """Members, by number from 0 on.
-
-    Args:
-        directory: Where their data are.
-        addresses: Their addresses.
-        options: Further options of each.
-    """
+    """Members, by number from 0 on."""
 
     def __init__(self, directory: Path, addresses: Sequence[str], options: Sequence[str] = ()) -> None:
         self._directory = directory

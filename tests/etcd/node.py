@@ -28,15 +28,7 @@ _SUBNET: Final[JsonObject] = {"subnet": "10.1.0.0/24", "rangeStart": "10.1.0.100
 
 
 class Node:
-    """One of the hosts that use an etcd, with a network that no other test has.
-
-    Args:
-        directory: For files.
-        endpoints: The members.
-        name: The node's name.
-        network: The network's name.
-        in_process: Whether the plugin runs in this process.
-    """
+    """One of the hosts that use an etcd, with a network that no other test has."""
 
     def __init__(
         self, directory: Path, endpoints: Sequence[str], name: str, network: str, *, in_process: bool = False

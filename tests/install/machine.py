@@ -75,9 +75,6 @@ class Machine:
     Args:
         directory: A directory that does not exist yet.
         archive: Its root directory; see `fetch_root`.
-
-    Attributes:
-        root: Its root directory.
     """
 
     def __init__(self, directory: Path, archive: Path) -> None:

@@ -26,9 +26,6 @@ _CHUNK: Final = 65536
 class Proxy:
     """Listens on 127.0.0.1 in a network namespace until it is closed.
 
-    Args:
-        namespace: The path of the namespace.
-
     Attributes:
         url: Its address for the clients there.
     """

@@ -25,24 +25,6 @@ from cnm_bridge.system.kernel import Kernel
 from tests.kernel.namespace import Namespace, made_namespace
 from tests.kernel.real_plugins import LIMITS, Executed, Plugins, find_plugins, uplink
 
-__all__ = [
-    "executed",
-    "host",
-    "host_with_uplink",
-    "inhabitant",
-    "inhabited",
-    "kernel",
-    "nothing_left_in_network",
-    "nothing_left_of_the_pair",
-    "plugins",
-    "private_namespaces",
-    "running",
-    "runtime",
-    "sandbox",
-    "staging",
-    "store",
-]
-
 _CLONE_NEWNS: Final = 0x00020000
 _CLONE_NEWNET: Final = 0x40000000
 _DESTROY_LIMIT_S: Final = 5.0  # the kernel destroys namespaces, and the links in them, in the background

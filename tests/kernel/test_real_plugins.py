@@ -172,10 +172,7 @@ async def test_many_adds_share_chains(plugins: Plugins, tmp_path: Path) -> None:
 
 
 async def test_a_plugin_written_in_python(tmp_path: Path) -> None:
-    """The plugin of the documentation: real host-local gives its addresses, and real plugins take its result.
-
-    A failed ADD and a repeated DEL leave no reservation.
-    """
+    """The plugin of the documentation: real host-local gives its addresses, and real plugins take its result."""
     plugin = tmp_path / "cable"
     plugin.write_text(read_programs(CNI_INVOKER)["pair.py"].replace("#!/usr/bin/env python3", f"#!{sys.executable}"))
     plugin.chmod(0o755)

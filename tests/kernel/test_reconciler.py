@@ -195,10 +195,7 @@ async def test_a_network_that_the_engine_does_not_know(
 async def test_a_network_whose_engine_is_known_by_its_process(
     store: Store, engine: FakeEngine, daemon: Daemon, tmp_path: Path, is_known: bool
 ) -> None:
-    """If the process that makes it has called for the engine before, it is forgotten with it, also after a restart.
-
-    The engine need not have listed it, such as in an older state that is restored.
-    """
+    """If the process that makes it has called for the engine before, it is forgotten with it, also after a restart."""
     (tmp_path / "net.d").mkdir()
     plugins = [{"type": "bridge"}]
     (tmp_path / "net.d/lan.conflist").write_bytes(
@@ -239,10 +236,7 @@ async def test_a_new_network_of_another_process(store: Store, engine: FakeEngine
 
 
 async def test_an_endpoint_without_a_record(store: Store, engine: FakeEngine, daemon: Daemon, tmp_path: Path) -> None:
-    """It is rebuilt when the engine names its sandbox; that it does not is logged once.
-
-    Only the first round that finds it compares twice.
-    """
+    """It is rebuilt when the engine names its sandbox; that it does not is logged once."""
     (tmp_path / "net.d").mkdir()
     content = {"cniVersion": "1.0.0", "name": "lan", "plugins": [{"type": "bridge"}]}
     (tmp_path / "net.d" / "lan.conflist").write_text(json.dumps(content))

@@ -176,10 +176,7 @@ async def test_the_alternative_name(kernel: Kernel, taken_out: Namespace, is_dev
 
 
 async def test_a_stand_in_that_a_plugin_has_moved(kernel: Kernel, host: Namespace, taken_out: Namespace) -> None:
-    """`host-device` moves it to the host namespace, under the name that is its alias, and may remove the alias.
-
-    It is used again if the daemon was killed then, and ends with the staging namespace.
-    """
+    """`host-device` moves it to the host namespace, under the name that is its alias, and may remove the alias."""
     host.ip(f"link delete {HOST_NAME}")
     assert await bring_back(kernel, taken_out, is_device=True) is LinkLocation.GONE
     for _ in range(2):

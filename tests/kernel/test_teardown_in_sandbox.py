@@ -119,10 +119,7 @@ async def test_a_repeated_teardown_resumes(
 async def test_a_link_of_another_network(
     store: Store, fakes: FakePlugins, tear_down: TearDown, pin: Path, sandbox: Namespace
 ) -> None:
-    """No plugin made a link; one of the same name, which a container has on another network, keeps all it has.
-
-    Each DEL receives the path of ADD, where the staging namespace is mounted then.
-    """
+    """No plugin made a link; one of the same name, which a container has on another network, keeps all it has."""
     sandbox.ip(
         f"link add eth0 address {OTHER_MAC} type veth peer name other",
         "address add 10.9.0.2/24 dev eth0",

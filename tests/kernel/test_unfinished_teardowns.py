@@ -53,10 +53,7 @@ def unfinished(
 async def test_a_pending_endpoint_in_use_becomes_joined(
     store: Store, kernel: Kernel, sandbox: Namespace, tmp_path: Path, phase: Phase
 ) -> None:
-    """A PENDING record on which a container runs was not the latest: it becomes JOINED; the others are torn down.
-
-    One is READY if the disk became full between the two writes.
-    """
+    """A PENDING record on which a container runs was not the latest: it becomes JOINED; the others are torn down."""
     await put(store, endpoint(FIRST, phase, boot_id=BOOT))
     await put(store, endpoint(SECOND, Phase.PENDING, boot_id=BOOT))
     sandbox.ip("link add marked type veth peer name other", f"link property add dev marked altname cni-bridge-{FIRST}")

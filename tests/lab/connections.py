@@ -24,11 +24,7 @@ _REPLY_BYTES: Final = 16
 
 
 class Connections:
-    """Makes connections, from any thread.
-
-    Args:
-        namespaces: Those of the lab.
-    """
+    """Makes connections, from any thread."""
 
     def __init__(self, namespaces: Namespaces) -> None:
         self._lock = threading.Lock()

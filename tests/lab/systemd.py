@@ -58,9 +58,6 @@ class Systemd:
     Args:
         lab: A lab in which nothing runs yet. From now on all that it starts is started beside systemd.
 
-    Attributes:
-        process: systemd.
-
     Raises:
         LabError: systemd is not installed, or does not start.
     """

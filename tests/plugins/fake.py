@@ -63,11 +63,7 @@ class Command:
 
 
 class FakePlugins:
-    """A directory of fake plugins.
-
-    Args:
-        directory: Where they are put.
-    """
+    """A directory of fake plugins."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory

@@ -33,9 +33,6 @@ class Unknown(Exception):
 class RemoteDriver:
     """The driver, with what it has been sent.
 
-    Args:
-        socket: Where it answers.
-
     Attributes:
         calls: Method and body of each call, in order.
         refuse: Methods that it refuses, with the reason.

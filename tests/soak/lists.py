@@ -54,12 +54,7 @@ class Pool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DockerDriver:
-    """A driver of Docker's own, for networks whose addresses come from an IPAM section.
-
-    Attributes:
-        name: Its name.
-        options: The options of a network.
-    """
+    """A driver of Docker's own, for networks whose addresses come from an IPAM section."""
 
     name: str
     options: Mapping[str, str]

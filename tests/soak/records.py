@@ -20,13 +20,7 @@ _ATTEMPTS: Final = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Records:
-    """What the daemon has on disk.
-
-    Attributes:
-        networks: The IDs of networks.
-        endpoints: The records of endpoints.
-        addresses: Those of the addresses that Docker has requested.
-    """
+    """What the daemon has on disk."""
 
     networks: frozenset[str]
     endpoints: tuple[EndpointRecord, ...]

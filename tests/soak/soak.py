@@ -35,13 +35,7 @@ Behind eight plugins that hang for eight seconds each, four at a time, it would 
 
 
 class Soak:
-    """Random rounds on a machine.
-
-    Args:
-        machine: The machine.
-        generator: Makes the rounds.
-        say: Takes each line of the log.
-    """
+    """Random rounds on a machine."""
 
     def __init__(self, machine: Machine, generator: Generator, say: Callable[[str], None]) -> None:
         self._machine = machine

@@ -17,11 +17,7 @@ _PAUSE_S: Final = 0.5
 
 
 class Surroundings:
-    """What is started before the daemon, and after a reboot again.
-
-    Args:
-        lab: The lab.
-    """
+    """What is started before the daemon, and after a reboot again."""
 
     def __init__(self, lab: Lab) -> None:
         self._lab = lab

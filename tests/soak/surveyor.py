@@ -30,11 +30,7 @@ done
 
 
 class Surveyor:
-    """Reads what running containers have.
-
-    Args:
-        lab: The lab.
-    """
+    """Reads what running containers have."""
 
     def __init__(self, lab: Lab) -> None:
         self._lab = lab

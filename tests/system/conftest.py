@@ -20,28 +20,6 @@ from tests.lab import DAEMON_COMMAND, MAIN_ENGINE, Engine, Lab, Plugins, find_en
 from tests.skipped import report_not_tested
 from tests.system.scene import Scene
 
-__all__ = [
-    "attach",
-    "bare_lab",
-    "beside_ours",
-    "cleanup_limit_s",
-    "cni_plugins",
-    "daemon_command",
-    "default_lab",
-    "docker_lab",
-    "engine",
-    "fresh_lab",
-    "guard",
-    "lab",
-    "private_scene",
-    "pytest_collection_modifyitems",
-    "pytest_runtest_makereport",
-    "pytest_runtest_setup",
-    "pytest_terminal_summary",
-    "scene",
-    "shared_lab",
-]
-
 
 @pytest.fixture(scope="session")
 def daemon_command(request: pytest.FixtureRequest) -> Sequence[str]:

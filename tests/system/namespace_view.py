@@ -76,13 +76,7 @@ def view(run: Callable[..., str], ifname: str) -> View:
 
 
 def view_other_end(run: Callable[..., str], run_on_host: Callable[..., str], ifname: str) -> View:
-    """Read the link on the host that belongs to a link in a namespace: the other end of a veth, or the parent.
-
-    Args:
-        run: As for `view`.
-        run_on_host: The same for the host.
-        ifname: The link's name in the namespace.
-    """
+    """Read the link on the host that belongs to a link in a namespace: the other end of a veth, or the parent."""
     number = get_int(_links(run("ip", "-json", "link", "show", "dev", ifname))[0], "link_index")
     links = _links(run_on_host("ip", "-json", "-details", "link", "show"))
     (end,) = (link for link in links if get_int(link, "ifindex") == number)

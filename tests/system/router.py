@@ -13,12 +13,7 @@ __all__ = ["Router", "on_bridge"]
 
 
 class Router:
-    """Announces a prefix on the other end of the uplink.
-
-    Args:
-        lab: Where it runs.
-        number: The number in its prefix.
-    """
+    """Announces a prefix on the other end of the uplink."""
 
     def __init__(self, lab: Lab, number: int) -> None:
         self.prefix = IPv6Network(f"fdaa:{number}::/64")

@@ -193,10 +193,7 @@ def test_a_failing_del_in_a_running_container(scene: Scene) -> None:
 @pytest.mark.usefixtures("sandbox_before_join")
 @pytest.mark.parametrize("mode", ["hybrid", "direct"])
 def test_a_lost_state_with_another_name_of_the_link(private_scene: Scene, mode: str) -> None:
-    """Name and addresses are found in the sandbox.
-
-    `host-local` releases an address only with the name that it was given for, `firewall` finds its rules by address.
-    """
+    """Name and addresses are found in the sandbox."""
     scene, lab = private_scene, private_scene.lab
     network = scene.network(scene.configure(bridge(scene.subnet())), "-o", "cni.ifname-prefix=lan", mode=mode)
     before = lab.state()

@@ -32,12 +32,7 @@ asyncio.run(getattr(runtime, verb)(network, attachment))
 
 
 class Pods:
-    """The pods of a node.
-
-    Args:
-        lab: The node.
-        network: The name of the CNI configuration.
-    """
+    """The pods of a node."""
 
     def __init__(self, lab: Lab, network: str) -> None:
         self._lab = lab

@@ -87,10 +87,7 @@ def test_connect_and_disconnect_while_running(scene: Scene) -> None:
 
 @pytest.mark.smoke
 def test_beside_a_builtin_network(scene: Scene, attach: AttachOption) -> None:
-    """A CNI network and one of Docker's own share a container, whichever comes first.
-
-    From Engine 28 on Docker does not know the link of the CNI network, and needs a name for its own link.
-    """
+    """A CNI network and one of Docker's own share a container, whichever comes first."""
     network, subnet = scene.bridge_network()
     builtin = scene.builtin_network()
     named = ("--driver-opt", "com.docker.network.endpoint.ifname=eth1") if attach is not AttachOption.MOVE else ()

@@ -72,11 +72,7 @@ def test_a_start_that_fails_at_join(scene: Scene, engine: Engine) -> None:
 
 @pytest.mark.smoke
 def test_a_restarted_dockerd_with_live_restore(private_scene: Scene, engine: Engine) -> None:
-    """From Engine 29 on it does not revoke the ports that it published before; they are removed all the same.
-
-    For the same reason it refuses a further network that would become the container's gateway; the container keeps its
-    network, and nothing of the refused one is left behind.
-    """
+    """From Engine 29 on it does not revoke the ports that it published before; they are removed all the same."""
     lab = private_scene.lab
     lab.stop_dockerd()
     lab.start_dockerd("--live-restore")

@@ -30,12 +30,7 @@ rm -rf /run/cni-egress
 
 
 class Host:
-    """A host with the plugin `egress`, and the commands.
-
-    Args:
-        scene: The scene.
-        engine: Its engine.
-    """
+    """A host with the plugin `egress`, and the commands."""
 
     def __init__(self, scene: Scene, engine: Engine) -> None:
         self.scene = scene

@@ -90,12 +90,7 @@ for family in -4 -6; do while ip $family rule delete priority 40 2>/dev/null; do
 
 
 class Guarded:
-    """A guarded network on a lab, and an internet that counts.
-
-    Args:
-        scene: The scene.
-        engine: Its engine.
-    """
+    """A guarded network on a lab, and an internet that counts."""
 
     def __init__(self, scene: Scene, engine: Engine) -> None:
         self.scene = scene
@@ -304,10 +299,7 @@ def test_what_cannot_be_guarded_is_refused(scene: Scene, engine: Engine) -> None
 
 
 def test_names(guarded: Guarded) -> None:
-    """Allowed ones and those of containers resolve; all others fail at once, also at dockerd's own resolver.
-
-    The first process has the file already; it is right after a restart, and when the network is connected again.
-    """
+    """Allowed ones and those of containers resolve; all others fail at once, also at dockerd's own resolver."""
     guarded.serve_names()
     scene, lab = guarded.scene, guarded.lab
     network = scene.network(guarded.lan, *guarded.made, "-o", "cni.egress.allow=allowed.example:*")

@@ -124,10 +124,7 @@ def test_a_required_identity_that_is_not_known(private_scene: Scene, network: st
 @pytest.mark.long
 @pytest.mark.moves("dockerd boots, so the networks of a container are not known")
 def test_restart_policies(private_scene: Scene, network: str) -> None:
-    """After a restart of dockerd and the daemon all containers are back, with their identities.
-
-    Nothing is asked of an engine that boots: who its containers are is in its own files.
-    """
+    """After a restart of dockerd and the daemon all containers are back, with their identities."""
     scene, lab = private_scene, private_scene.lab
     known = ("-o", "cni.attach=sandbox", "-o", "cni.identity=docker", "-o", "cni.identity-labels=number")
     optional = scene.network(network, *known)

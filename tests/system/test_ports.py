@@ -181,10 +181,7 @@ def test_a_container_does_not_wait_for_its_ports_at_its_end(scene: Scene, option
 
 
 def test_a_container_that_keeps_running(scene: Scene) -> None:
-    """Its ports are revoked before Docker continues, also while a process is in its sandbox after its own end.
-
-    One that shares its sandbox loses the link when its owner ends.
-    """
+    """Its ports are revoked before Docker continues, also while a process is in its sandbox after its own end."""
     network = scene.network(scene.configure(with_ports(scene.subnet())), "-o", "cni.attach=move")
     assert scene.lab.daemon is not None
     log_length = len(scene.lab.daemon.log())
@@ -355,10 +352,7 @@ def test_a_running_container_that_joins_a_network_that_cannot(scene: Scene) -> N
 
 
 def test_ports_that_the_only_network_cannot_publish(scene: Scene) -> None:
-    """If no network can publish the ports, the container does not start, by whichever name the network was given.
-
-    Docker keeps the container's network: it starts as soon as the list has the plugin.
-    """
+    """If no network can publish the ports, the container does not start, by whichever name the network was given."""
     network, _ = scene.bridge_network()
     network_id = scene.lab.docker("network", "inspect", "--format", "{{.Id}}", network)
     for name in (network, network_id, network_id[:12]):

@@ -216,10 +216,7 @@ ORDERS = list(itertools.permutations(("tuned", "wrapped", "builtin")))
 @pytest.mark.parametrize("order", [pytest.param(order, id=" ".join(order)) for order in ORDERS[::2]])
 @pytest.mark.representatives("builtin tuned wrapped")
 def test_networks_connected_in_any_order(scene: Scene, order: tuple[str, ...], beside_ours: Sequence[str]) -> None:
-    """What plugins made for a network stays complete, whichever others come and go and whichever is the gateway.
-
-    Nothing is left of a disconnected network, except sysctls of the namespace, whose old values are not known.
-    """
+    """What plugins made for a network stays complete, whichever others come and go and whichever is the gateway."""
     subnets = {name: scene.subnet() for name in ("tuned", "wrapped")}
     write_wrapper(scene, commands(subnets["wrapped"]))
     tuning = {**TUNING, "sysctl": {"net.ipv4.conf.eth0.arp_filter": "1", "net.ipv4.neigh.eth0.gc_stale_time": "99"}}

@@ -126,10 +126,7 @@ def test_a_member_that_cannot_be_reached(etcd: Cluster, node: Node) -> None:
 
 
 def test_a_member_without_a_leader(etcd: Cluster, node: Node) -> None:
-    """It gives a transaction up after seven seconds: another member carries it out; alone, it is no answer of etcd.
-
-    ADD reads first, which leads it to another member at once; so the transactions here come without that.
-    """
+    """It gives a transaction up after seven seconds: another member carries it out; alone, it is no answer of etcd."""
     alone = node.other("two")
     alone.etcd |= {"endpoints": etcd.endpoints[:1], "timeout": LEADERLESS_S + 2}
     node.etcd["timeout"] = LEADERLESS_S + ELECTION_S

@@ -202,10 +202,7 @@ async def test_a_plugin_that_rejects_its_delete_has_completed(plugins: FakePlugi
 
 
 async def test_a_plugin_receives_no_result_if_its_address_is_in_use(plugins: FakePlugins, runtime: Runtime) -> None:
-    """`firewall` finds its rules by address: without a result it leaves those of the container that has the address.
-
-    The address is looked up just before each execution, when the later plugins have completed.
-    """
+    """`firewall` finds its rules by address: without a result it leaves those of the container that has the address."""
     asked: list[tuple[str, int]] = []
 
     async def is_needed(plugin: str) -> bool:

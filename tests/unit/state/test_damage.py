@@ -152,10 +152,7 @@ def opened(directory: Path) -> tuple[dict[str, bytes], tuple[Finding, ...]]:
 
 @pytest.mark.slow
 def test_no_damage_prevents_a_start(history: History, tmp_path: Path) -> None:
-    """The store opens, has nothing that was never written, and keeps the damaged files; the repair is done once.
-
-    Only damage to the log may go unnoticed: LevelDB takes it for a write that was cut off when the host lost power.
-    """
+    """The store opens, has nothing that was never written, and keeps the damaged files; the repair is done once."""
     for name, damage, description in damages(history):
         damaged = history.damaged(tmp_path / "copy", name, damage)
         store = Store.open(damaged)

@@ -240,10 +240,7 @@ def test_a_file_exists_while_its_plugin_runs(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("has_ended", [True, False])
 def test_the_file_of_a_plugin_that_cannot_be_killed_is_kept(tmp_path: Path, has_ended: bool) -> None:
-    """A plugin that hangs in the kernel survives SIGKILL: the next runtime must know that it may still run.
-
-    To read the environment of such a process may never end, so its name is not looked for there.
-    """
+    """A plugin that hangs in the kernel survives SIGKILL: the next runtime must know that it may still run."""
     with RunningPlugins(tmp_path).keep("a1", "ADD", "cat") as kept:
         plugin = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={})
         kept.on_started(plugin.pid)

@@ -32,10 +32,7 @@ def test_names_come_from_the_attachment() -> None:
 
 
 def test_what_the_plugins_of_a_reservation_received() -> None:
-    """The IPAM plugin received requests for addresses, and no identity; the others the other way round.
-
-    It ran in the staging namespace, whatever the path of the others.
-    """
+    """The IPAM plugin received requests for addresses, and no identity; the others the other way round."""
     netns, own, identified = Path("/run/netns/1"), (("IP", "10.1.0.2"),), (("IP", "10.1.0.2"), ("NAME", "web"))
     plugin: JsonObject = {"type": "bridge", "ipam": {"type": "host-local"}, "args": {"cni": {"labels": []}}}
     reserved = replace(

@@ -205,10 +205,7 @@ async def error_of(path: Path, answers: Mapping[str, JsonValue]) -> str:
 
 
 async def test_an_engine_that_does_not_answer(tmp_path: Path) -> None:
-    """The error says how: with the kernel's message, without those of the libraries; with the limit; with its message.
-
-    The socket of a killed engine refuses connections.
-    """
+    """The error says how: with the kernel's message, without those of libraries; with the limit; with its message."""
     with socket.socket(socket.AF_UNIX) as stale, socket.socket() as unused, socket.socket(socket.AF_UNIX) as listening:
         stale.bind(str(tmp_path / "stale"))
         stale.close()

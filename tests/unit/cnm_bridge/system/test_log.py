@@ -49,10 +49,7 @@ def log_lines(tmp_path: Path, fmt: str, destination: str) -> list[str]:
 @pytest.mark.parametrize("fmt", ["json", "text"])
 @pytest.mark.parametrize("destination", ["journal", "file"])
 def test_lines_for_the_journal_have_their_priority(tmp_path: Path, fmt: str, destination: str) -> None:
-    """As syslog numbers them, also each line of a traceback, of which it makes an entry each; a file gets none.
-
-    The rest is the same, and without local variables, which may be credentials of a configuration.
-    """
+    """As syslog numbers them, also each line of a traceback, of which it makes an entry each; a file gets none."""
     lines = log_lines(tmp_path, fmt, destination)
     assert any("broken" in line for line in lines)
     assert not any("hunter2" in line for line in lines)

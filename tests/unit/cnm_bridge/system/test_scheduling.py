@@ -43,11 +43,7 @@ async def test_other_keys_are_independent() -> None:
 
 
 class Works:
-    """Work that waits until it is allowed to go on.
-
-    Attributes:
-        log: What has happened.
-    """
+    """Work that waits until it is allowed to go on."""
 
     def __init__(self) -> None:
         self.log: list[str] = []

@@ -224,10 +224,7 @@ ROUTES = st.builds(
 
 @given(st.lists(ROUTES, max_size=6), st.booleans())
 def test_no_route_is_lost_or_conflicts(routes: list[Route], internal: bool) -> None:
-    """Each route is in the reply, synced, added by the kernel, or a default route of an internal network.
-
-    No synced route is one that libnetwork could add: a default route of metric 0 in the main table.
-    """
+    """Each route is in the reply, synced, added by the kernel, or a default route of an internal network."""
     parts = snapshot(BRIDGE[0], *routes)
     plan = plan_sandbox(parts, internal=internal)
     in_reply = chosen_routes(parts, internal=internal)

@@ -131,10 +131,7 @@ async def serve(tmp_path: Path, plugins: Plugins) -> AsyncIterator[IpamService]:
 
 @pytest.mark.parametrize("is_late", [False, True])
 async def test_one_address_is_enough(service: IpamService, plugins: Plugins, *, is_late: bool) -> None:
-    """A request is answered as soon as one address is free, while the DEL of another one hangs.
-
-    That is also so if its release begins only when the request waits.
-    """
+    """A request is answered as soon as one address is free, while the DEL of another one hangs."""
     hanging, leaving = ADDRESSES
     async with asyncio.timeout(LIMIT_S), asyncio.TaskGroup() as tasks:
         await release(service, hanging)

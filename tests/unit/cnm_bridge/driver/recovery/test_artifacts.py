@@ -138,10 +138,7 @@ COMMIT
 
 
 def test_what_iptables_save_prints() -> None:
-    """Rules for masquerading and port mappings name network and container; a chain that is not built in has no policy.
-
-    With -D instead of -A an artifact is the command that removes the rule.
-    """
+    """Rules for masquerading and ports name network and container; a chain that is not built in has no policy."""
     found = parse_saved_rules(SAVED.splitlines())
     assert found.policies == {"PREROUTING": "ACCEPT", "CNI-3f0c": "-"}
     owned = list(owned_rules(HostRule(command="iptables", saved=one) for one in found.rules))
