@@ -130,3 +130,5 @@ def test_freeze_keys_removes_duplicates() -> None:
     """`freeze_keys` keeps the first of equal keys, in order, and iterates once, so a generator is allowed."""
     keys = [replace(GOOD, container_id=name).key for name in ("c2", "c1", "c2")]
     assert freeze_keys(key for key in keys) == (keys[0], keys[1])
+    with pytest.raises(TypeError, match=r"AttachmentKey \(its `key`\), not as 'c1'"):
+        freeze_keys([keys[0], "c1"])

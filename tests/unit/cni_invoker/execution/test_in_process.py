@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from cni_bridge_spec import as_object, find_str, parse_json
-from cni_invoker import Attachment, AttachmentKey, CniError, Limits, NetworkConfigurationList, Runtime
+from cni_invoker import Attachment, AttachmentKey, CniError, Limits, NetworkConfigurationList, PluginFailed, Runtime
 from cni_invoker.errors import BadResult, GcFailed, PluginTimeout
 from tests.records import list_of
 
@@ -131,6 +131,19 @@ async def test_a_result_that_is_too_long() -> None:
     runtime = Runtime("/nowhere", limits, in_process={"slow": lambda *_: (0, b'{"cniVersion":"1.1.0"}', b"")})
     with pytest.raises(BadResult, match="more than 8 bytes on standard output"):
         await runtime.add(network(), ONE)
+
+
+async def test_a_plugin_that_raises() -> None:
+    """Even SystemExit fails the call as a crash of an executable does, and its traceback is standard error."""
+
+    def crash(environment: Mapping[str, str], _: bytes) -> tuple[int, bytes, bytes]:
+        if environment["CNI_COMMAND"] == "ADD":
+            raise SystemExit("banana")
+        return 0, ANSWERS["VERSION"], b""
+
+    with pytest.raises(PluginFailed, match="banana") as caught:
+        await Runtime("/nowhere", replace(LIMITS, add_s=20.0), in_process={"slow": crash}).add(network(), ONE)
+    assert (caught.value.exit_status, caught.value.stderr_tail[-1]) == (1, "SystemExit: banana")
 
 
 async def test_no_thread(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
