@@ -33,10 +33,7 @@ RESERVED: JsonObject = {
     "routes": [{"dst": "0.0.0.0/0"}],
     "dns": {"nameservers": ["10.1.0.53"]},
 }
-NETWORK = with_reservation(
-    list_of({"type": "bridge", "ipam": {"type": "host-local"}}),
-    None,
-)
+NETWORK = with_reservation(list_of({"type": "bridge", "ipam": {"type": "host-local"}}), None)
 
 
 def expected(plugin: str = "bridge", mac: str | None = MAC) -> Snapshot:
@@ -44,18 +41,14 @@ def expected(plugin: str = "bridge", mac: str | None = MAC) -> Snapshot:
     return describe_expected(DELEGATES[plugin], "eth0", ADDRESSES, mac, [Sysctl(name="net/ipv4/x", value="1")])
 
 
-def test_docker_learns_addresses_and_mac() -> None:
-    """Before the link exists, with the length of the prefix."""
-    reply = choose_interface(expected(), RequestedInterface())
-    assert reply == ChosenInterface(
+@pytest.mark.parametrize("plugin", ["bridge", "ptp"])
+@pytest.mark.parametrize("further", [(), (ip_interface("10.1.0.8/24"), ip_interface("fd00::8/64"))])
+def test_docker_learns_addresses_and_mac(plugin: str, further: tuple[IPv4Interface | IPv6Interface, ...]) -> None:
+    """It learns the first address of each family with its prefix, although `ptp` removes its route, and the MAC."""
+    known = describe_expected(DELEGATES[plugin], "eth0", (*ADDRESSES, *further), MAC, ())
+    assert choose_interface(known, RequestedInterface()) == ChosenInterface(
         address=IPv4Interface("10.1.0.9/24"), address_ipv6=IPv6Interface("fd00::9/64"), mac=MAC
     )
-
-
-def test_docker_learns_the_addresses_that_a_link_of_ptp_has() -> None:
-    """With their prefix, although `ptp` removes its route."""
-    reply = choose_interface(expected("ptp"), RequestedInterface())
-    assert (str(reply.address), str(reply.address_ipv6)) == ("10.1.0.9/24", "fd00::9/64")
 
 
 def test_a_link_that_is_moved_keeps_the_addresses_that_docker_has_learnt() -> None:
@@ -79,13 +72,6 @@ def test_a_link_that_docker_knows_as_it_is_does_not_change() -> None:
     single = replace(expected(), routes=())
     assert snapshot_for_move(expected(), expected()) == expected()
     assert snapshot_for_move(single, single) == single
-
-
-def test_docker_learns_the_first_address_of_each_family() -> None:
-    """If Docker moves the link, the sandbox sync adds the others."""
-    given = [ip_interface(address) for address in ("10.1.0.9/24", "10.1.0.8/24", "fd00::9/64", "fd00::8/64")]
-    reply = choose_interface(describe_expected(DELEGATES["bridge"], "eth0", given, MAC, ()), RequestedInterface())
-    assert (str(reply.address), str(reply.address_ipv6)) == ("10.1.0.9/24", "fd00::9/64")
 
 
 @pytest.mark.parametrize("plugin", ["ipvlan", "host-device", "vlan"])
@@ -130,10 +116,7 @@ def test_a_changed_result_is_refused(changes: JsonObject, message: str) -> None:
 def test_a_plugin_that_makes_single_addresses_of_those_it_is_given() -> None:
     """As Calico does: Docker learns what the link will have, and another address is still refused."""
     reserved, single = Result.from_document(RESERVED), (ip_interface("10.1.0.9/32"), ip_interface("fd00::9/128"))
-    network = with_reservation(
-        list_of({"type": "calico", "ipam": {"type": "calico-ipam"}}),
-        None,
-    )
+    network = with_reservation(list_of({"type": "calico", "ipam": {"type": "calico-ipam"}}), None)
     foreseen = expected("calico", mac=None)
     assert reported_addresses(foreseen) == single
     printed = {**RESERVED, "ips": [{"address": "10.1.0.9/32", "gateway": "10.1.0.1"}, {"address": "fd00::9/128"}]}

@@ -67,22 +67,40 @@ def test_further_addresses_are_synced() -> None:
     assert plan.addresses[1] == third
 
 
-def test_a_route_whose_next_hop_libnetwork_cannot_reach_is_synced() -> None:
-    """Join can add a route to the gateway only."""
-    beyond = route("10.99.0.0/16", "192.0.2.1", onlink=True)
-    assert beyond not in chosen_routes(snapshot(*BRIDGE, beyond), internal=False)
-    assert planned(*BRIDGE, beyond).routes == (beyond,)
+BEYOND = route("10.99.0.0/16", "192.0.2.1", onlink=True)
+AWAY, ONTO = route("0.0.0.0/0", "10.22.0.1", table=100), route("10.22.0.0/16", table=100)
+SPARE, NEAR = route("10.99.0.0/16", "10.22.0.9", metric=200), route("10.99.0.0/16", "10.22.0.8")
+OTHER = route("10.97.0.0/16", "fe80::9")
+OWN = route("10.99.0.0/16", "10.22.0.2")
+BARE_BRIDGE = BRIDGE[:3]
 
 
-def test_further_routes_are_synced() -> None:
-    """They have other tables, other metrics, or next hops of the other family; routes to next hops come first."""
-    away, onto = route("0.0.0.0/0", "10.22.0.1", table=100), route("10.22.0.0/16", table=100)
-    spare = route("10.99.0.0/16", "10.22.0.9", metric=200)
-    other = route("10.97.0.0/16", "fe80::9")
-    plan = planned(*BRIDGE, away, onto, route("10.99.0.0/16", "10.22.0.8"), spare, other)
-    assert plan.routes == (onto, away, spare, other)
-    assert not plan.replaced
-    assert not plan.fallbacks
+@pytest.mark.parametrize(
+    ("parts", "internal", "routes", "fallbacks"),
+    [
+        # Join can add a route to the gateway only
+        ((*BRIDGE, BEYOND), False, (BEYOND,), ()),
+        # other tables, other metrics, or next hops of the other family; routes to next hops come first
+        ((*BRIDGE, AWAY, ONTO, NEAR, SPARE, OTHER), False, (ONTO, AWAY, SPARE, OTHER), ()),
+        # before Engine 28 libnetwork reports the gateway of IPv6 alone and adds no route: another metric
+        (BRIDGE_IPV6, False, (), (route("::/0", "fd00:22::1", metric=1025),)),
+        (BRIDGE_IPV6, True, (), ()),
+        # a default route through the other family must not conflict with the gateway of another network
+        ((*BARE_BRIDGE, route("0.0.0.0/0", "fe80::1")), False, (), (route("0.0.0.0/0", "fe80::1", metric=1),)),
+        # one to the container itself leads nowhere; a route to another network is as the plugins made it
+        ((*BARE_BRIDGE, route("0.0.0.0/0", "10.22.0.2"), OWN), False, (OWN,), ()),
+        # an internal network has no default route in any table, with any metric
+        ((*BRIDGE, AWAY, route("0.0.0.0/0", "10.22.0.1", metric=9), ONTO), True, (ONTO,), ()),
+    ],
+)
+def test_further_routes_are_synced(
+    parts: tuple[Address | Route, ...], internal: bool, routes: tuple[Route, ...], fallbacks: tuple[Route, ...]
+) -> None:
+    """They are those that libnetwork does not add; a default route may get another metric."""
+    plan = planned(*parts, internal=internal)
+    assert (plan.routes, plan.fallbacks, plan.replaced) == (routes, fallbacks, ())
+    assert plan.is_empty is not bool(routes or fallbacks)
+    assert not {*routes} & {*chosen_routes(snapshot(*parts), internal=internal)}
 
 
 @pytest.mark.parametrize(
@@ -146,41 +164,6 @@ def test_a_prefix_route_that_the_plugins_left_is_not_removed() -> None:
     further = replace(address("10.22.0.3/16", flags=0x81), flags=0x81 | NO_PREFIX_ROUTE)
     assert not planned(*BRIDGE, further).unwanted
     assert not planned(*PTP).unwanted
-
-
-def test_an_ipv6_only_network_has_a_fallback_route() -> None:
-    """Before Engine 28 libnetwork reports the gateway but adds no route; the fallback has another metric."""
-    plan = planned(*BRIDGE_IPV6)
-    assert plan.fallbacks == (route("::/0", "fd00:22::1", metric=1025),)
-    assert planned(*BRIDGE_IPV6, internal=True).is_empty
-
-
-def test_a_default_route_through_the_other_family_is_a_fallback() -> None:
-    """It must not conflict with the gateway of another network, so its metric is higher."""
-    plan = planned(*BRIDGE[:3], route("0.0.0.0/0", "fe80::1"))
-    assert plan.fallbacks == (route("0.0.0.0/0", "fe80::1", metric=1),)
-    assert plan.routes == ()
-
-
-def test_a_default_route_to_the_container_itself_is_not_synced() -> None:
-    """It leads nowhere; a route to another network is as the plugins made it."""
-    further = route("10.99.0.0/16", "10.22.0.2")
-    plan = planned(*BRIDGE[:3], route("0.0.0.0/0", "10.22.0.2"), further)
-    assert (plan.fallbacks, plan.routes) == ((), (further,))
-
-
-def test_default_routes_of_internal_networks_are_not_synced() -> None:
-    """This holds for every table and metric."""
-    plan = planned(
-        *BRIDGE,
-        route("0.0.0.0/0", "10.22.0.1", table=100),
-        route("0.0.0.0/0", "10.22.0.1", metric=9),
-        route("10.22.0.0/16", table=100),
-        internal=True,
-    )
-    assert plan.routes == (route("10.22.0.0/16", table=100),)
-    assert not plan.replaced
-    assert not plan.fallbacks
 
 
 def test_everything_else_is_synced_unchanged() -> None:

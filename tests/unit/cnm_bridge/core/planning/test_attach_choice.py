@@ -163,6 +163,7 @@ def test_auto_moves_on_older_engines(plugin: JsonObject, need: IdentityRequest |
 def test_auto_while_the_version_is_not_known() -> None:
     """In mode *hybrid* the sandbox is looked for at Join; what nothing else can do is refused."""
     assert choose(BRIDGE, version=None, need=NAMED).mode is AttachMode.HYBRID
+    assert choose(BRIDGE, version=None, option=AttachOption.SANDBOX).mode is AttachMode.HYBRID
     assert choose(BRIDGE, version=None, need=REQUIRED).mode is AttachMode.HYBRID
     assert choose(ACME, version=None, need=KNOWN).reason == "the version of the Docker Engine was not known"
     with pytest.raises(Refused, match=r"blue cannot be used: plugin vrf: .*; the version of the Docker Engine was not"):
@@ -198,48 +199,43 @@ def test_static_is_asked_only_if_the_mode_depends_on_it(
 # `fast`: in the sandbox where Docker learns the same addresses and MAC
 
 
-@pytest.mark.parametrize("plugin", ["bridge", "dummy", "ipvlan", "macvlan", "ptp", "tap"])
-def test_fast_prefers_hybrid(plugin: str) -> None:
-    """All plugins that are known to use the reserved addresses run in the sandbox."""
-    assert (
-        choose({"type": plugin, "ipam": HOST_LOCAL}, {"type": "firewall"}, option=AttachOption.FAST).mode
-        is AttachMode.HYBRID
-    )
-
-
-def test_fast_moves_while_the_version_is_not_known() -> None:
-    """The engine may be an older one; with the option `sandbox`, it is looked for at Join."""
-    choice = choose(BRIDGE, version=None, option=AttachOption.FAST)
-    assert choice.mode is AttachMode.MOVE
-    assert "was not known" in choice.reason
-    assert choose(BRIDGE, version=None, option=AttachOption.SANDBOX).mode is AttachMode.HYBRID
+@pytest.mark.parametrize(
+    "plugins",
+    [
+        *(
+            [{"type": main, "ipam": HOST_LOCAL}, {"type": "firewall"}]
+            for main in ("bridge", "dummy", "ipvlan", "macvlan", "ptp", "tap")
+        ),
+        *([BRIDGE, {"type": chained}] for chained in ("bandwidth", "firewall", "portmap", "sbr", "tuning")),
+    ],
+)
+def test_fast_prefers_hybrid(plugins: list[JsonObject]) -> None:
+    """Plugins that use the reserved addresses run in the sandbox, also before those that leave a link as it is."""
+    assert choose(*plugins, option=AttachOption.FAST).mode is AttachMode.HYBRID
 
 
 @pytest.mark.parametrize(
-    ("plugins", "reason"),
+    ("plugins", "version", "reason"),
     [
-        ([ACME], "plugin acme is not known"),
-        ([{"type": "bridge"}], "plugin bridge has no IPAM plugin"),
-        ([{"type": "bridge", "ipam": {"type": "azure-ipam"}}], "IPAM plugin azure-ipam is not known"),
-        ([BRIDGE, {"type": "macvlan", "ipam": HOST_LOCAL}], "plugin macvlan has an IPAM plugin as well"),
-        ([{"type": "host-device", "ipam": HOST_LOCAL}], "would not learn the MAC"),
-        ([{"type": "vlan", "ipam": HOST_LOCAL}], "would not learn the MAC"),
-        ([BRIDGE, {"type": "istio-cni"}], "plugin istio-cni is not known to leave addresses and MAC as they are"),
-        (TWICE, "plugin acme has an IPAM plugin as well"),
+        ([ACME], NEW, "plugin acme is not known"),
+        ([{"type": "bridge"}], NEW, "plugin bridge has no IPAM plugin"),
+        ([{"type": "bridge", "ipam": {"type": "azure-ipam"}}], NEW, "IPAM plugin azure-ipam is not known"),
+        ([BRIDGE, {"type": "macvlan", "ipam": HOST_LOCAL}], NEW, "plugin macvlan has an IPAM plugin as well"),
+        ([{"type": "host-device", "ipam": HOST_LOCAL}], NEW, "would not learn the MAC"),
+        ([{"type": "vlan", "ipam": HOST_LOCAL}], NEW, "would not learn the MAC"),
+        ([BRIDGE, {"type": "istio-cni"}], NEW, "plugin istio-cni is not known to leave addresses and MAC as they are"),
+        (TWICE, NEW, "plugin acme has an IPAM plugin as well"),
+        ([BRIDGE], OLD, "Docker Engine 27.5"),  # it makes the sandbox after Join
+        ([BRIDGE], None, "was not known"),  # it may be an older one
     ],
 )
-def test_fast_moves_what_hybrid_cannot_do_as_well(plugins: list[JsonObject], reason: str) -> None:
-    """The reason names the plugin."""
-    choice = choose(*plugins, option=AttachOption.FAST)
+def test_fast_moves_what_hybrid_cannot_do_as_well(
+    plugins: list[JsonObject], version: EngineVersion | None, reason: str
+) -> None:
+    """The reason names the plugin or the engine."""
+    choice = choose(*plugins, version=version, option=AttachOption.FAST)
     assert choice.mode is AttachMode.MOVE
     assert reason in choice.reason
-
-
-def test_fast_moves_on_older_engines() -> None:
-    """They make the sandbox after Join."""
-    choice = choose(BRIDGE, version=OLD, option=AttachOption.FAST)
-    assert choice.mode is AttachMode.MOVE
-    assert "Docker Engine 27.5" in choice.reason
 
 
 @pytest.mark.parametrize(("plugins", "mode"), [(VRF, AttachMode.HYBRID), ([DHCP], AttachMode.DIRECT)])
@@ -338,9 +334,3 @@ def test_a_required_identity_in_mode_move(
     named = remedy.partition("choose cni.attach=")[2]
     if named:
         assert choose(*plugins, option=AttachOption(named), version=version, need=REQUIRED).mode.in_sandbox
-
-
-@pytest.mark.parametrize("plugin", sorted({"bandwidth", "firewall", "portmap", "sbr", "tuning"}))
-def test_fast_knows_what_the_reference_plugins_leave_as_it_is(plugin: str) -> None:
-    """They can run in the sandbox after any plugin that delegates IPAM."""
-    assert choose(BRIDGE, {"type": plugin}, option=AttachOption.FAST).mode is AttachMode.HYBRID
