@@ -32,9 +32,6 @@ class AddressPoolRecord:
     """A pool that Docker has requested.
 
     Attributes:
-        id: Its ID, which names section and subnet.
-        section: The name of the IPAM section.
-        subnet: The subnet.
         sub_pool: The part of it that addresses are chosen from (`--ip-range`); None for the whole of it.
         gateway: The section's gateway in that subnet, which is never assigned.
         engine: The ID of the engine that lists a network with it, None until one has.
@@ -55,10 +52,7 @@ class ReservationRecord:
     """The input of the IPAM plugin, which DEL needs again.
 
     Attributes:
-        netns: CNI_NETNS.
         configuration: The list with the IPAM plugin as its only plugin, in one CNI version.
-        args: CNI_ARGS, in order.
-        capability_args: Capability arguments.
         result: The result of ADD, None before.
     """
 
@@ -75,10 +69,7 @@ class AddressRecord:
 
     Attributes:
         id: CNI's container ID of the reservation.
-        pool: The pool.
         section: The name of the pool's IPAM section, which is CNI's network name.
-        phase: The phase.
-        use: What it was requested for.
         address: The address with the prefix length that Docker learns; None before the plugin has given one.
         name: The name of the container, which engines tell from 29.0 on; None if it is not known.
         reservation: The plugin's input; None if no plugin can assign the address, so that its record alone reserves it.

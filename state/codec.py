@@ -78,11 +78,7 @@ def parse_value(kind: type[R], key: str, value: bytes) -> R:
 
 
 def value_of(key: str, document: JsonValue) -> bytes:
-    """Return the stored value of a record's document, after validating it.
-
-    Args:
-        key: Its key, such as `endpoint/<id>`.
-        document: A document that should match its schema in `spec/state`.
+    """Return the stored value of a record's document, after validating it by its schema in `spec/state`.
 
     Raises:
         RecordDamaged: It violates its schema, cannot be read, or belongs to another key.
@@ -118,12 +114,7 @@ _SCHEMA: Final = "state/export"
 
 
 def render_export(meta: Mapping[str, str], records: Mapping[str, Iterable[object]]) -> Iterator[bytes]:
-    """Yield the export as JSON, record by record.
-
-    Args:
-        meta: The values that are not records, by key.
-        records: The records by what their keys begin with.
-    """
+    """Yield the export as JSON, record by record; the records are given by what their keys begin with."""
     others = {key: value for key, value in meta.items() if key != SCHEMA_KEY}
     yield render_json({"schema": SCHEMA_VERSION, "meta": others})[:-1]
     for kind, (_, group) in _KINDS.items():

@@ -51,10 +51,6 @@ class Database:
 
     Use it from one event loop. Every write is atomic and on disk when `write` returns; if `write` raises, none of it
     will ever be read. Writes reach the disk in the order of the calls.
-
-    Attributes:
-        path: The state directory.
-        findings: The damage that was found when it was opened.
     """
 
     def __init__(self, directory: Path, lock_fd: int, files: "_Files") -> None:
@@ -72,12 +68,8 @@ class Database:
     def open(cls, directory: Path, check: Check) -> Self:
         """Open the database in `directory`; create both if they do not exist.
 
-        Damaged files are set aside, and a repaired copy takes their place; see `findings`.
-
-        Args:
-            directory: The state directory.
-            check: Called with what returns the values of the repaired copy, before that replaces the damaged files; if
-                it raises, nothing changes.
+        Damaged files are set aside, and a repaired copy takes their place; `findings` has the damage. Before that,
+        `check` is called with what returns the values of the repaired copy; if it raises, nothing changes.
 
         Raises:
             StateLocked: Another process uses the directory.
@@ -135,14 +127,9 @@ class Database:
     ) -> None:
         """Store values, or remove the keys whose value is None, in one transaction.
 
-        Cancelling the caller does not stop the write.
-
-        Args:
-            changes: Keys and values.
-            on_written: Called in the event loop once they are on disk, before this method returns. An error that it
-                raises is reported to the event loop.
-            sync: Whether they must survive a crash of the host. Without it they survive the end of the process only,
-                and take microseconds.
+        Cancelling the caller does not stop the write. `on_written` is called in the event loop once the changes are on
+        disk, before this method returns; an error that it raises is reported to the event loop. Without `sync` they
+        survive the end of the process, but not a crash of the host, and take microseconds.
 
         Raises:
             StateUnusable: Nothing has been written, for example because the disk is full.
@@ -213,13 +200,7 @@ class Database:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Write:
-    """A write that waits.
-
-    Attributes:
-        changes: Keys and values.
-        sync: Whether they must survive a crash of the host.
-        end: Called with its error, or with None when it is on disk.
-    """
+    """A write that waits; `end` is called with its error, or with None when it is on disk."""
 
     changes: Mapping[str, bytes | None]
     sync: bool
@@ -231,10 +212,8 @@ class _Files:
     """An open LevelDB.
 
     Attributes:
-        db: The database.
         found: How many keys it has, without that of the count.
         count: How many it had after the last write.
-        findings: The damage that was found.
     """
 
     db: "plyvel.DB"
@@ -271,12 +250,7 @@ def _find_fault(files: Path) -> str | None:
 
 
 def _write_repaired(damaged: Path, new: Path, check: Check) -> None:
-    """Write a repaired copy.
-
-    Raises:
-        plyvel.Error: LevelDB cannot repair it.
-        OSError: A file cannot be read or written.
-    """
+    """Write a repaired copy."""
     shutil.copytree(damaged, new)
     plyvel.repair_db(str(new), paranoid_checks=True)
     opened = _open_and_count(new)

@@ -34,7 +34,6 @@ class Damage:
     Attributes:
         what: What was damaged, and how.
         lost: How many records were lost by it, as far as it can be known.
-        copy: Path of the damaged copy.
     """
 
     what: str

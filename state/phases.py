@@ -76,14 +76,6 @@ ADDRESS_TRANSITIONS: Final[Mapping[AddressPhase | None, frozenset[AddressPhase |
 def refuse_step(
     transitions: Mapping[P | None, frozenset[P | None]], record_id: str, before: P | None, after: P | None, kind: str
 ) -> None:
-    """Refuse a step that a table of transitions does not have.
-
-    Args:
-        transitions: From → to; None means "no record".
-        record_id: The ID of the endpoint or the address.
-        before: Its phase.
-        after: The phase that it is to have.
-        kind: What it is, for the error.
-    """
+    """Refuse a step that a table of transitions does not have; `kind` is `endpoint` or `address`, for the error."""
     if after not in transitions[before]:
         raise WrongPhase(record_id, before, after, kind)

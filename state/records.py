@@ -65,7 +65,6 @@ class PoolRecord:
     """An address pool of Docker's IPAM.
 
     Attributes:
-        subnet: The subnet that it assigns addresses from.
         gateway: The address that it reserved for the gateway, None if it reserved none.
         is_own: Whether this driver is Docker's IPAM driver for it: then Docker's addresses are reserved already.
     """
@@ -80,7 +79,6 @@ class ProcessRecord:
     """A process; the start time distinguishes it from later ones with the same ID.
 
     Attributes:
-        pid: Its process ID.
         started: When it started, in clock ticks since boot (proc(5)).
     """
 
@@ -93,7 +91,6 @@ class NetworkRecord:
     """A Docker network and the network configuration list it is bound to.
 
     Attributes:
-        id: Docker's network ID.
         configuration: The list's name from `-o cni.network`, None if the list has the network's name.
         name: The Docker network's name, None until it is known from the engine.
         internal: Created with `--internal`: no gateway, no default route.
@@ -128,7 +125,6 @@ class PortRequest:
 
     Attributes:
         protocol: The IP protocol number: 6 (tcp), 17 (udp), 132 (sctp).
-        container_port: The port in the container.
         host_ip: The address of the host, None for all addresses.
         host_port: The first port of the range on the host, 0 for any port.
         host_port_end: The last port of the range.
@@ -167,7 +163,6 @@ class StickyRecord:
     """The key of a container (`cni.sticky`), and what its plugins were first asked for because of it.
 
     Attributes:
-        key: The key.
         addresses: The addresses that the last container with the key had, without prefixes; empty for none.
         mac: The MAC that the plugins are asked for; None for none.
     """
@@ -204,14 +199,9 @@ class AttachmentRecord:
         netns: Path of that namespace: the staging namespace, or the pin of the sandbox.
         configuration: The network configuration list, whole.
         cni_version: The version that its plugins are run with.
-        args: CNI_ARGS, in order.
-        capability_args: Values offered to plugins by capability.
-        mode: How the link gets into the sandbox.
         reservation: The result of the IPAM plugin, if that ran at CreateEndpoint, before all other plugins; else None.
         reservation_input: What the IPAM plugin received then; None if that follows from `configuration` and `args`.
-        identity: The request that plugins receive the container's identity at Join; None if there is none.
         mode_reason: Why the link gets there in this way, in words that follow "because"; empty if that is unknown.
-        sticky: The container's key, None if it has none.
     """
 
     id: AttachmentId
@@ -244,13 +234,8 @@ class EndpointRecord:
     """An endpoint: one attachment of one container to one network.
 
     Attributes:
-        id: Docker's endpoint ID.
-        network_id: The Docker network.
-        phase: Its phase.
         boot_id: The kernel's boot ID when the plugins ran.
         internal: Whether the network was internal when the endpoint was created.
-        requested: The values that Docker chose.
-        attachment: The parameters of the attachment.
         added_plugins: How many plugins have completed ADD. In mode *hybrid* the IPAM plugin counts as the first one.
         deleted: Indexes of the plugins, counted like that, for which no DEL is pending: it has completed, or their ADD
             has not begun.

@@ -96,11 +96,8 @@ class Store:
     def open_imported(cls, directory: Path, document: JsonValue, *, replace: bool = False) -> Self:
         """Open the store with a document of `export_document` as its content, which is stored atomically.
 
-        Args:
-            directory: Its directory.
-            document: The document.
-            replace: Whether it takes the place of the present content, whichever version wrote that. It is forgotten
-                without any DEL.
+        With `replace` it takes the place of the present content, whichever version wrote that; that is forgotten
+        without any DEL.
 
         Raises:
             ImportRefused: It is not such a document, or there is content; nothing has been changed.
@@ -217,11 +214,7 @@ class Store:
         return record
 
     async def put_endpoint(self, record: EndpointRecord, *, sync: bool = True) -> None:
-        """Store an endpoint's next phase, or another change of its record.
-
-        Args:
-            record: The record.
-            sync: Whether it must survive a crash of the host. Without it, it survives the end of the process.
+        """Store an endpoint's next phase, or another change of its record; `sync` is that of `Database.write`.
 
         Raises:
             WrongPhase: `TRANSITIONS` does not lead from the stored phase to the record's.
@@ -298,12 +291,7 @@ def _sharing_configurations() -> Callable[[EndpointRecord], EndpointRecord]:
 
 
 def _refuse_other_schema(directory: Path, stored: bytes | None) -> None:
-    """Refuse a state that a version with another schema wrote.
-
-    Raises:
-        UnknownSchema: Its version is another one.
-        RecordDamaged: Its version is not a number from 1 on.
-    """
+    """Refuse a state that a version with another schema wrote, or whose version is not a number from 1 on."""
     if stored is None:
         return
     try:

@@ -23,11 +23,7 @@ R = TypeVar("R", bound=Record)
 
 
 class Index(Generic[R]):
-    """Records by values in them, so that a look-up does not scan all.
-
-    Args:
-        keys_of: Gives the keys under which a record is found.
-    """
+    """Records by values in them, which `keys_of` gives, so that a look-up does not scan all."""
 
     def __init__(self, keys_of: Callable[[R], Iterable[Hashable]]) -> None:
         self._keys_of = keys_of

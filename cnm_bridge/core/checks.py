@@ -27,8 +27,7 @@ from cnm_bridge.core.link_state import IpInterface, Snapshot
 from cnm_bridge.core.lists.changes import RESERVATION, ipam_configuration, with_static, without_addresses
 from cnm_bridge.core.planning.ports import CAPABILITY
 
-_BANDWIDTH: Final = "bandwidth"
-"""The plugin, and its capability."""
+_BANDWIDTH: Final = "bandwidth"  # the plugin, and its capability
 _RATES: Final = ("ingressRate", "egressRate")
 _MASQUERADING: Final = frozenset({"bridge", "ptp"})
 _NFTABLES: Final = "nftables"
@@ -64,14 +63,7 @@ def find_missing_rules(
     capability_args: JsonObject,
     existing: Sequence[str],
 ) -> Iterator[str]:
-    """Yield the rules that do not exist, in words.
-
-    Args:
-        plugins: The plugins of the endpoint's list.
-        addresses: Its addresses.
-        capability_args: What its plugins received by capability.
-        existing: Its rules, as the commands that would create them.
-    """
+    """Yield the rules that do not exist, in words; `existing` are the commands that would create the others."""
     ports = get_objects(capability_args, CAPABILITY) if CAPABILITY in capability_args else ()
     for plugin in plugins:
         for address in addresses:

@@ -76,12 +76,8 @@ def staging_path(run_dir: Path, attachment_id: AttachmentId) -> Path:
 def attachments_of_others(namespaces: Iterable[Path], run_dir: Path) -> frozenset[AttachmentId]:
     """Return the attachments of other instances of cni-bridge on this host, by their staging namespaces and pins.
 
-    While an attachment has anything on the host, one of the two is mounted. Docker's own sandboxes, which are in a
-    directory `netns` too, have shorter names.
-
-    Args:
-        namespaces: The paths of all mounted network namespaces.
-        run_dir: The run directory of this instance.
+    While an attachment has anything on the host, one of the two is among the mounted network namespaces. Docker's own
+    sandboxes, which are in a directory `netns` too, have shorter names.
     """
     return frozenset(
         AttachmentId(path.name)
@@ -96,10 +92,8 @@ def attachments_of_others(namespaces: Iterable[Path], run_dir: Path) -> frozense
 class Endpoint:
     """An endpoint's record with typed forms of its documents, each made on first use.
 
-    Keep the object no longer than one call: the typed forms take several times the memory of the record.
-
-    Attributes:
-        record: The record. It is frozen, so a typed form cannot become stale.
+    Keep the object no longer than one call: the typed forms take several times the memory of the record. They cannot
+    become stale, because the record is frozen.
     """
 
     record: EndpointRecord

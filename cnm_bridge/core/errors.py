@@ -144,8 +144,6 @@ class KernelError(Exception):
     Attributes:
         operation: The operation, e.g. `move out`.
         subject: Its object, e.g. `link eth0 of /run/cni-bridge/netns/4f2a`.
-        reason: The reason in words, from the kernel if it gave one.
-        errno: The kernel's error number, None if there is none.
     """
 
     def __init__(self, operation: str, subject: str, reason: str, errno: int | None = None) -> None:

@@ -80,7 +80,6 @@ class Neighbour:
     """A permanent entry of the neighbour table.
 
     Attributes:
-        address: The neighbour's IP address.
         mac: Its Ethernet address, None if the link needs none.
         proxy: Whether the link answers on its behalf (proxy ARP or NDP).
     """
@@ -99,7 +98,6 @@ class Sysctl:
 
     Attributes:
         name: Its path below /proc/sys in the staging namespace, e.g. `net/ipv4/conf/eth0/arp_notify`.
-        value: Its value, e.g. `1`.
     """
 
     name: str
@@ -149,9 +147,7 @@ class Address:
     """An address of a link.
 
     Attributes:
-        address: The address with its prefix.
         peer: The remote address of a point-to-point link, to which the prefix then belongs; otherwise None.
-        scope: Its scope, e.g. `SCOPE_GLOBAL`.
         flags: The kernel's IFA_F_ flags.
         broadcast: The broadcast address; IPv4 only, None if it is not set.
         metric: The metric of its prefix's route, None for the kernel's default.
@@ -197,12 +193,9 @@ class Route:
     Attributes:
         destination: `0.0.0.0/0` or `::/0` for a default route.
         gateway: The next hop, possibly of the other address family; None for a connected route.
-        table: The routing table, e.g. `MAIN_TABLE`.
-        metric: Its metric; the lowest is preferred.
         type: The kernel's RTN_ number, e.g. `UNICAST`.
         scope: The distance to the destination, e.g. `SCOPE_LINK`.
         protocol: Its origin: 2 for the kernel, which adds it with an address; usually 3 for plugins.
-        source: The preferred source address.
         onlink: Whether the gateway counts as directly reachable without a route to it.
         mtu: The MTU of the path, in bytes.
         advmss: The segment size that TCP advertises, in bytes.
@@ -230,11 +223,9 @@ class Snapshot:
     """What the plugins left in a staging namespace.
 
     Attributes:
-        link: The container's link.
         addresses: Its addresses in the kernel's order: IPv4 as added; IPv6 by scope, then the latest first.
         routes: The routes through it in all tables except `local`, which the kernel fills; IPv4 first.
         rules: The policy rules that the kernel did not make.
-        neighbours: The permanent neighbours of the link.
         sysctls: The settings of link and namespace that plugins changed, in the order to set them.
     """
 

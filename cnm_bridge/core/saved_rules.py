@@ -27,7 +27,6 @@ class SavedRule:
 
     Attributes:
         table: Its table, e.g. `nat`; `?` if the output does not say.
-        chain: Its chain.
         text: The rule as it is printed, `-A POSTROUTING …`.
     """
 
@@ -47,7 +46,6 @@ class SavedRules:
     """All of the output.
 
     Attributes:
-        rules: The rules in their order.
         policies: The policy of each chain, `-` for one that is not built in. Those of all tables together.
     """
 

@@ -67,9 +67,7 @@ class CreateNetwork:
     Attributes:
         network_id: Docker's network ID. The request does not contain the name.
         options: The user's `-o` options.
-        internal: Whether it was made with `--internal`.
         ipv4: Whether IPv4 is enabled in Docker's IPAM; None before Engine 28, which does not send it.
-        ipv6: Whether IPv6 is enabled in Docker's IPAM.
         pools: The address pools that Docker's IPAM driver chose, both families; none with the null driver.
     """
 
@@ -94,8 +92,6 @@ class CreateEndpoint:
     """A CreateEndpoint request.
 
     Attributes:
-        network_id: Docker's network ID.
-        endpoint_id: Docker's endpoint ID.
         requested: The values that Docker has chosen; the reply must not contain them.
         options: The user's `driver-opt` options, including Docker's own.
         has_ports: Whether the container publishes ports, on this or another of its networks.
@@ -116,8 +112,6 @@ class Join:
     """A Join request.
 
     Attributes:
-        network_id: Docker's network ID.
-        endpoint_id: Docker's endpoint ID.
         sandbox_key: Path of the sandbox's namespace; before Engine 28 it may not exist yet.
         ports: What the container publishes, on this or another of its networks.
     """
@@ -287,8 +281,6 @@ class Joined:
         link: Name of the link in the host namespace that libnetwork moves into the sandbox; None if it moves none,
             because the link is in the sandbox already.
         prefix: Prefix of its name in the sandbox, to which libnetwork appends a number; must not be empty.
-        gateway: Next hop of the IPv4 default route.
-        gateway_ipv6: Next hop of the IPv6 default route.
         routes: All other routes; those that others depend on come first.
     """
 

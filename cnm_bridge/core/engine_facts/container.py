@@ -34,11 +34,8 @@ class EngineContainer:
     """A container as the engine lists it, without a lock.
 
     Attributes:
-        id: Its ID.
-        name: Its name.
         image: The image, as it was given to `docker run`.
         state: E.g. `created`, `exited`, `running`; a container that is being started does not run yet.
-        labels: Its labels.
         endpoint_ids: Its endpoints on all networks, as far as they exist.
         document: The whole element of `GET /containers/json`.
     """
@@ -134,8 +131,7 @@ def has_name(container: JsonObject, name: str) -> bool:
 def container_of_cgroup(cgroup: str) -> str | None:
     """Return the ID of the container whose processes are in a cgroup, None if it is not one of Docker's.
 
-    Args:
-        cgroup: The content of `/proc/<pid>/cgroup`, e.g. `0::/system.slice/docker-<ID>.scope` or `…/docker/<ID>`.
+    The cgroup is the content of `/proc/<pid>/cgroup`, e.g. `0::/system.slice/docker-<ID>.scope` or `…/docker/<ID>`.
     """
     ids = _CONTAINER_ID.findall(cgroup)
     return ids[-1] if ids else None
@@ -144,10 +140,8 @@ def container_of_cgroup(cgroup: str) -> str | None:
 def find_sandbox(container: JsonObject, endpoint_id: str) -> str | None:
     """Return the path of a container's sandbox as Join names it; None if the container does not have the endpoint.
 
-    Args:
-        container: The answer to `GET /containers/{id}/json`, whose `NetworkSettings` are
-            `{"SandboxKey": "/var/run/docker/netns/…", "Networks": {"blue": {"EndpointID": "77ad…"}}}`.
-        endpoint_id: The endpoint.
+    The container is the answer to `GET /containers/{id}/json`, whose `NetworkSettings` are
+    `{"SandboxKey": "/var/run/docker/netns/…", "Networks": {"blue": {"EndpointID": "77ad…"}}}`.
     """
     settings = get_object(container, "NetworkSettings")
     networks = get_object(settings, "Networks")
@@ -161,12 +155,9 @@ def link_local_addresses(
 ) -> tuple[IPv4Interface | IPv6Interface, ...]:
     """Return the addresses of `--link-local-ip` of a container on a network, with the prefixes that Docker gives them.
 
-    Args:
-        stored: What dockerd has stored about the container, whose `NetworkSettings` are
-            `{"Networks": {"blue": {"NetworkID": "", "IPAMConfig": {"LinkLocalIPs": ["169.254.7.1"]}}}}`. `NetworkID` is
-            empty before the first start, and that of a removed network if `blue` was made again.
-        network_id: The network's ID.
-        network: Its name, None if it is not known.
+    `stored` is what dockerd has stored about the container, whose `NetworkSettings` are
+    `{"Networks": {"blue": {"NetworkID": "", "IPAMConfig": {"LinkLocalIPs": ["169.254.7.1"]}}}}`. `NetworkID` is empty
+    before the first start, and that of a removed network if `blue` was made again.
     """
     networks = find_object(find_object(stored, "NetworkSettings") or {}, "Networks") or {}
     entries = {name: get_object(networks, name) for name in networks}
@@ -184,9 +175,7 @@ def has_other_network(container: JsonObject, network: EngineNetwork) -> bool:
 def is_only_network(network: EngineNetwork, containers: Iterable[EngineContainer]) -> bool:
     """Return whether some of the containers are being started on a network, and none of those has another network.
 
-    Args:
-        network: The network.
-        containers: Those that have processes, one of which may be that of a container that is being started.
+    The containers have processes, one of which may be that of a container that is being started.
     """
     waiting = (container.document for container in containers if not container.is_running)
     answers = (tuple(_are_network(document, network)) for document in waiting)
@@ -212,10 +201,7 @@ def find_privileges(host_config: JsonObject, *, remaps_users: bool) -> tuple[str
     """Return the options of `docker run` with which a container can change the host's network; none if it cannot.
 
     moby `oci/caps/utils.go` (TweakCapabilities): a capability that is both added and dropped stays, except after `ALL`.
-
-    Args:
-        host_config: `{"Privileged": false, "CapAdd": ["CAP_NET_ADMIN"], "CapDrop": null, "UsernsMode": ""}`
-        remaps_users: Whether the engine remaps users.
+    `host_config` is `{"Privileged": false, "CapAdd": ["CAP_NET_ADMIN"], "CapDrop": null, "UsernsMode": ""}`.
     """
     if remaps_users and find_str(host_config, "UsernsMode") != _HOST:
         return ()

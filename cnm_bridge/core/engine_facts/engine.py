@@ -122,13 +122,9 @@ DNS_BEFORE_START: Final = EngineVersion(28, 1)
 """The first version that calls EndpointOperInfo after it has written resolv.conf and before the process starts."""
 
 _FORGETS_NETWORKS: Final = EngineVersion(29, 1)
-"""The first version for which the bug was reported."""
 
 _PROGRAMS_INTERNAL: Final = 29
-"""The major version that sends ProgramExternalConnectivity if an internal network has a gateway all the same."""
 
 _LEAVES_IPV6: Final = 26
-"""The first major version that leaves `net.ipv6.conf.all.disable_ipv6` to the user."""
 
-_MISTAKES_ADDRESSES: Final = 28
-"""The major version with this bug, from 28.0 to 28.5."""
+_MISTAKES_ADDRESSES: Final = 28  # from 28.0 to 28.5

@@ -43,7 +43,6 @@ _IPV4, _IPV6 = 4, 6
 _CONTAINER_ID: Final = re.compile(r"[0-9a-f]{64}")
 _COMPOSE_NAME: Final = "com.docker.compose.network"
 _SWARM: Final = "swarm"
-"""The scope of a network of a swarm."""
 
 _OWN: Final = "cni.ipam"
 """The option of `--ipam-opt` that this driver needs as Docker's IPAM driver, whichever name it has in Docker."""
@@ -57,10 +56,7 @@ class EngineEndpoint:
     """An endpoint in Docker's store.
 
     Attributes:
-        id: Docker's endpoint ID.
         name: The container's name.
-        address: Its IPv4 address, None if it has none.
-        address_ipv6: Its IPv6 address, None if it has none.
         mac: Its MAC address, None if Docker does not know it.
         container_id: The container's ID, None if the endpoint is in no container's sandbox.
     """
@@ -91,12 +87,8 @@ class EngineNetwork:
     """A network in Docker's store.
 
     Attributes:
-        id: Docker's network ID.
-        name: The user's name for it.
         compose_name: Its name in the compose file that it was made from, without the project's name; None if there is
             none.
-        driver: The name of its driver.
-        internal: Whether it was made with `--internal`.
         options: The user's `-o` options.
         pools: The address pools of Docker's own IPAM, without those of a family that is switched off; none with the
             null driver. Their gateway is None if Docker chose it: it shows only what the user gave.
@@ -173,10 +165,7 @@ class EngineIpamNetwork:
     ```
 
     Attributes:
-        id: Docker's network ID.
-        name: The user's name for it.
         options: The user's `--ipam-opt` options.
-        subnets: Its subnets.
         addresses: The addresses that it has: of endpoints, gateways, and those given with `--aux-address`.
     """
 

@@ -44,7 +44,6 @@ class IpamSection:
     Attributes:
         name: CNI's network name, by which plugins keep reservations apart.
         configuration: A list with the IPAM plugin as its only plugin, with the input that CNI SPEC §4 describes.
-        source: The file that it is in.
     """
 
     name: str
@@ -127,7 +126,6 @@ OPTION: Final = "cni.ipam"
 """The option of `--ipam-opt` that names the section."""
 
 NAME_IT: Final = f"name the CNI configuration whose IPAM section gives the addresses: --ipam-opt {OPTION}=NAME"
-"""What to do, for errors."""
 
 _PARTS: Final = 4
 
@@ -139,8 +137,6 @@ class ChosenPool:
     """What a pool stands for.
 
     Attributes:
-        section: The name of the section.
-        subnet: The subnet.
         sub_pool: The part of it that addresses are chosen from; None for all.
         gateway: The section's gateway, which its plugin never assigns; None if that is not known.
     """
@@ -204,15 +200,8 @@ def refuse_overlap(
 ) -> None:
     """Refuse a pool whose addresses another section gives to containers, too: their plugins do not know of each other.
 
-    Subnets may overlap if the ranges have no address in common, as those of two networks on one LAN.
-
-    Args:
-        section: The pool's section.
-        chosen: The pool.
-        others: Other pools that Docker has, each with its section; None if that is no longer there.
-
-    Raises:
-        Refused: Another section has some of the addresses, or its ranges are not known.
+    Subnets may overlap if the ranges are known and have no address in common, as those of two networks on one LAN.
+    `others` are the pools that Docker has, each with its section; None if that is no longer there.
     """
     for pool, other in others:
         is_apart = _are_apart(section, chosen.subnet, other, pool.subnet)

@@ -19,8 +19,7 @@ from cni_bridge_state import AddressPhase, AddressPoolRecord, AddressRecord, Poo
 from cnm_bridge.core.engine_facts.network import EngineIpamNetwork
 from cnm_bridge.core.ipam.sections import OPTION
 
-Key = tuple[str, IPv4Network | IPv6Network]
-"""Section and subnet."""
+Key = tuple[str, IPv4Network | IPv6Network]  # section and subnet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,14 +48,7 @@ def find_unclaimed(
     networks: Iterable[EngineIpamNetwork],
     identity: str,
 ) -> Unclaimed:
-    """Compare once.
-
-    Args:
-        pools: The pools, read before the engine was asked.
-        addresses: The addresses, likewise.
-        networks: The engine's networks with this IPAM driver.
-        identity: The engine's ID.
-    """
+    """Compare once; pools and addresses were read before the engine with this ID was asked for its networks."""
     listed: dict[Key, int] = {}
     claimed: dict[Key, set[IPv4Address | IPv6Address]] = {}
     for network in networks:

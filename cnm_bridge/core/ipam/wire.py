@@ -39,7 +39,6 @@ class RequestPool:
         subnet: The subnet that the user gave; None to let the driver choose.
         sub_pool: The part of it that addresses shall be chosen from (`--ip-range`).
         options: The user's `--ipam-opt` options.
-        is_ipv6: Whether an IPv6 pool is requested.
     """
 
     subnet: IPv4Network | IPv6Network | None
@@ -53,7 +52,6 @@ class RequestAddress:
     """A RequestAddress request. It names neither the endpoint nor, before Engine 29, the container.
 
     Attributes:
-        pool: The pool.
         address: The address that the user gave; None to let the driver choose.
         is_gateway: Whether it is requested as the gateway of a network.
         name: The name of the container, None if the engine does not send it.
@@ -71,7 +69,6 @@ class ReleaseAddress:
 
     Attributes:
         pool: The pool; empty for an address that a network driver chose.
-        address: The address.
     """
 
     pool: PoolId

@@ -73,14 +73,7 @@ def choose_interface(snapshot: Snapshot, requested: RequestedInterface) -> Chose
 
 
 def describe_join(snapshot: Snapshot, link: str, *, prefix: str, internal: bool) -> Joined:
-    """Return the reply to Join.
-
-    Args:
-        snapshot: The state that the plugins created.
-        link: Name of the link in the host namespace.
-        prefix: The prefix of the link's name in the sandbox.
-        internal: Whether the network is internal; if so, default routes are left out.
-    """
+    """Return the reply to Join for a link of this name in the host namespace; without default routes if `internal`."""
     implied = _implied(snapshot)
     routes = chosen_routes(snapshot, internal=internal)
     hops = {route.destination: route.gateway for route in routes if route.gateway is not None}

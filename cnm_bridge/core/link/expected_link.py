@@ -85,14 +85,8 @@ def describe_expected(
 ) -> Snapshot:
     """Return the snapshot of a link that will be made, as far as it is known: what Docker learns at CreateEndpoint.
 
-    It has the routes of the prefixes, so that Docker learns the addresses as the link will have them.
-
-    Args:
-        delegate: The plugin that will make it.
-        ifname: Its name.
-        given: The addresses that the IPAM plugin gave, in the order of its result.
-        mac: The MAC that it will have, None if that is not known.
-        sysctls: The settings that it must have.
+    It has the routes of the prefixes, so that Docker learns the addresses as the link will have them. The addresses are
+    those that the IPAM plugin gave, in the order of its result.
     """
     given = tuple(map(delegate.made_of, given))
     # as in a snapshot: the kernel lists the latest IPv6 address first
@@ -167,10 +161,7 @@ def refuse_missing_addresses(
 ) -> None:
     """Refuse an attachment without an address that was requested, or that Docker knows already.
 
-    Args:
-        configuration: The list.
-        wanted: The addresses; one with a prefix length must be there with it.
-        snapshot: What the plugins made.
+    A wanted address with a prefix length must be there with it.
     """
     given = given_addresses(snapshot)
     missing = sorted(map(str, set(wanted).difference(given, (address.ip for address in given))))
@@ -187,8 +178,7 @@ def refuse_changed(
 ) -> None:
     """Refuse an attachment that differs from what was reserved for it, and so from what Docker knows.
 
-    Raises:
-        Refused: Addresses, a gateway, a route or the name servers differ; the text names the difference.
+    The error names the difference: of addresses, a gateway, a route or the name servers.
     """
     difference = next(_differences(configuration.plugins[1], reserved, result, snapshot), None)
     if difference is not None:

@@ -77,8 +77,6 @@ class SandboxPlan:
         replaced: Routes to replace. A default route is replaced only if libnetwork made it for this endpoint: others
             belong to other networks of the container.
         fallbacks: Default routes for a sandbox that has none of their family.
-        rules: Policy rules.
-        neighbours: Permanent neighbours.
         sysctls: Settings, in the order to set them.
     """
 
@@ -114,7 +112,6 @@ class Placement:
     """The state of a sandbox once libnetwork has configured a link.
 
     Attributes:
-        addresses: The addresses of the link, which is up.
         destinations: The destinations of routes through the link in the main table.
     """
 
@@ -126,10 +123,7 @@ def is_left_to_libnetwork(route: Route, families: Collection[int]) -> bool:
     """Return whether libnetwork adds a route for the gateway endpoint, exclusively: it must not exist then.
 
     Other default routes stay: without a next hop, with one that is not on the link's networks, or with another metric.
-
-    Args:
-        route: A route through the link.
-        families: The address families (4, 6) whose gateway the reply to Join has.
+    `families` are the address families (4, 6) whose gateway the reply to Join has.
     """
     version = route.destination.version
     return (
@@ -145,10 +139,8 @@ def is_left_to_libnetwork(route: Route, families: Collection[int]) -> bool:
 def plan_sandbox(snapshot: Snapshot, *, internal: bool) -> SandboxPlan:
     """Return what libnetwork will not set up in the sandbox.
 
-    Args:
-        snapshot: The state that the plugins created.
-        internal: Whether the network is internal; if so, default routes of all tables are left out.
-            Those that lead back to the container always are.
+    The default routes of all tables are left out if the network is internal. Those that lead back to the container
+    always are.
     """
     chosen = frozenset(chosen_routes(snapshot, internal=internal))
     replaced, further, fallbacks = [], [], []
@@ -221,13 +213,7 @@ def _is_link_local(route: Route) -> bool:
 
 
 def describe_placement(snapshot: Snapshot, *, internal: bool, is_gateway: bool) -> Placement:
-    """Return the state of the sandbox once libnetwork has configured the link.
-
-    Args:
-        snapshot: The state that the plugins created.
-        internal: Whether the network is internal.
-        is_gateway: Whether Docker chose the endpoint as the container's gateway endpoint.
-    """
+    """Return the state of the sandbox once libnetwork has configured the link, or with it the gateway endpoint."""
     joined = describe_join(snapshot, "", prefix="", internal=internal)
     gateways = (joined.gateway, joined.gateway_ipv6) if is_gateway and joined.gateway else ()
     defaults = (DEFAULT_IPV4 if isinstance(hop, IPv4Address) else DEFAULT_IPV6 for hop in gateways if hop)
@@ -296,13 +282,9 @@ def _has_gateway(route: Route) -> bool:
 
 
 def find_differences(made: Snapshot, current: Snapshot, *, internal: bool, is_moved: bool) -> Iterator[tuple[str, str]]:
-    """Yield what differs: the kind (`link`, `address`, `route`, `rule`), and a text.
+    """Yield how the sandbox differs from `made`: the kind (`link`, `address`, `route`, `rule`), and a text.
 
-    Args:
-        made: What the plugins left.
-        current: What the sandbox has now.
-        internal: Whether the network is internal.
-        is_moved: Whether libnetwork has configured the link, instead of the plugins.
+    With `is_moved`, libnetwork has configured the link, instead of the plugins.
     """
     if made.link.mac is not None and current.link.mac != made.link.mac:
         yield "link", f"its MAC is {current.link.mac}, not {made.link.mac}"

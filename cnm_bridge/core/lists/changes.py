@@ -74,10 +74,8 @@ def with_reservation(
     nothing in its configuration requests addresses: `static` would add these to the reserved ones. It receives the MAC
     that Docker knows.
 
-    Args:
-        network: A list whose first plugin has an IPAM plugin.
-        reserved: The result of the IPAM plugin, None before it has completed.
-        received: The configuration that the IPAM plugin received, if the list was changed after that.
+    `reserved` is None before the IPAM plugin has completed. `received` is what it received, if the list was changed
+    later.
     """
     main, *others = network.plugins
     first = main.document if reserved is None else with_static(main, reserved)

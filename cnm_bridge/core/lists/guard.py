@@ -53,7 +53,6 @@ class EgressOptions:
     Attributes:
         allow: The entries of the allow-list.
         audit: Whether everything passes, and what the list does not have is logged.
-        other_networks: What happens if a container is also on a network that is neither guarded nor internal.
         allows_net_admin: Whether a container may have the capabilities with which it can change the host's network.
     """
 
@@ -124,12 +123,7 @@ def without_gateway(network: NetworkConfigurationList, *, internal: bool) -> boo
 
 
 def guard_plugin(allow: Sequence[str], *, audit: bool) -> JsonObject:
-    """Return the section of the plugin `egress` in a list.
-
-    Args:
-        allow: The entries of the allow-list.
-        audit: Whether everything passes, and what the allow-list does not have is logged.
-    """
+    """Return the section of the plugin `egress` in a list."""
     return {
         "type": _EGRESS,
         "allow": list(allow),
@@ -140,11 +134,6 @@ def guard_plugin(allow: Sequence[str], *, audit: bool) -> JsonObject:
 
 def with_guard(network: NetworkConfigurationList, allow: Sequence[str], *, audit: bool) -> NetworkConfigurationList:
     """Return a list that guards, with the plugin `egress` if the network's options ask for it; others as they are.
-
-    Args:
-        network: The list.
-        allow: The entries in the network's options.
-        audit: Whether the options ask for an audit.
 
     Raises:
         BadOption: The options ask for it, and the list has it already.

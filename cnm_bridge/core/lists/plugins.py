@@ -61,13 +61,8 @@ def forwarding_links(network: NetworkConfigurationList) -> tuple[str, ...]:
 def refuse_without_ipv6(network: NetworkConfigurationList, is_ipv6_on: Callable[[str], bool | None]) -> None:
     """Refuse a list that gives IPv6 addresses on a host without IPv6: its ADD would fail.
 
-    Args:
-        network: The list.
-        is_ipv6_on: Returns whether a link of the host accepts IPv6 addresses; `` stands for a link that is made. None
-            if the kernel has no IPv6.
-
-    Raises:
-        Refused: A link of the host, or any link, accepts none; or its name is invalid.
+    `is_ipv6_on` returns whether a link of the host accepts IPv6 addresses; `` stands for a link that is made. It
+    returns None if the kernel has no IPv6. A link with an invalid name is refused, too.
     """
     if not any(isinstance(addresses.subnet, IPv6Network) for addresses in find_ranges(network)):
         return
@@ -124,10 +119,7 @@ def find_missing_links(
 ) -> Iterator[tuple[str, str]]:
     """Yield the links that the host does not have: the name, and what it is for, such as `master of plugin macvlan`.
 
-    Args:
-        network: The list.
-        existing: The names of the host's links.
-        in_use: Whether a container is attached with the list, which then has the device of `host-device`.
+    With `in_use`, a container is attached with the list; it then has the device of `host-device`.
     """
     for plugin in network.plugins:
         key = _LINKS.get(plugin.type, "")
@@ -224,10 +216,7 @@ def describe_uncarriable(network: NetworkConfigurationList, error: NotCarriable)
 def keeps_ipv6(network: NetworkConfigurationList, ifname: str, sysctls: Iterable[Sysctl]) -> bool:
     """Return whether settings switch IPv6 on for the link, also if no plugin configures any.
 
-    Args:
-        network: The list, whose plugin `tuning` may have settings.
-        ifname: The link's name.
-        sysctls: Settings of the link that override those.
+    The given sysctls override those of the plugin `tuning`.
     """
     settings = dict(setting for plugin in network.plugins for setting in _tuned(plugin, ifname))
     settings |= {sysctl.name: sysctl.value for sysctl in sysctls}

@@ -98,18 +98,12 @@ class Options:
     """The parsed options of a network, or of an endpoint and its network.
 
     Attributes:
-        configuration: Name of the network configuration list, None if it was not given.
-        ips: The addresses that the container must have.
-        args: CNI_ARGS.
         labels: The values for `args.cni.labels`.
         capabilities: Capability arguments, by capability, including `bandwidth`.
-        ifname_prefix: The prefix of the link's name in the container.
         ifname: The link's whole name in the container, None if it was not given.
-        sysctls: Settings of the link in the container.
         attach: How to attach; None for the daemon's default.
         client_id: What identifies the container to the DHCP server, also after a restart; None if it was not given.
         sticky: The key whose last addresses and MAC the plugins are asked for, None if it was not given.
-        identity: Whether and how plugins receive the identity of the container; None if not.
         identity_args: The template by which they receive it in `args` as well, None if it was not given.
         egress: What containers of the network reach; their own further entries are among `capabilities`.
         unknown: The names of the endpoint's options that are neither ours nor known to be Docker's.

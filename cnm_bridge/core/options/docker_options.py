@@ -69,7 +69,6 @@ class LinkSetting:
     Attributes:
         family: Its directory below /proc/sys, e.g. `net/ipv4/conf`.
         name: Its name, e.g. `log_martians`.
-        value: The value to set.
     """
 
     family: str
@@ -122,10 +121,8 @@ def split_unknown(options: Mapping[str, str]) -> tuple[dict[str, str], tuple[str
 def refuse_unread(options: Mapping[str, str], *, ipv4: bool | None, ipv6: bool) -> None:
     """Refuse options of a network that its engine ignores because it is too old.
 
-    Args:
-        options: The user's `-o` options and the engine's `default-network-opts`.
-        ipv4: Whether IPv4 is enabled in Docker's IPAM; None before Engine 28, which does not send it.
-        ipv6: Whether IPv6 is enabled in Docker's IPAM.
+    They are the user's `-o` options and the engine's `default-network-opts`. `ipv4` and `ipv6` say what is enabled in
+    Docker's IPAM; `ipv4` is None before Engine 28, which does not send it.
     """
     flags = {}
     for option in (_ENABLE_IPV4, _ENABLE_IPV6):

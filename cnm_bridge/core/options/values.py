@@ -104,11 +104,7 @@ _LARGEST_BURST: Final = 8 * ((1 << 32) - 1)
 def bandwidth_args(options: Mapping[str, str]) -> JsonObject:
     """Return the value of the capability `bandwidth`, e.g. `{"ingressRate": 1000000, "ingressBurst": 524288}`.
 
-    Args:
-        options: All options; those that are not about bandwidth are ignored.
-
-    Returns:
-        Rate and burst of each requested direction; empty if none is requested.
+    It has rate and burst of each requested direction.
     """
     limits: dict[str, int] = {}
     for way in _DIRECTIONS:

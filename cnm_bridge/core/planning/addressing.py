@@ -61,8 +61,6 @@ class Addressing:
 
     Attributes:
         configuration: The list, with the values that must be in a plugin's configuration.
-        args: Additional CNI_ARGS.
-        capability_args: Additional capability arguments, by capability.
     """
 
     configuration: NetworkConfigurationList
@@ -80,12 +78,7 @@ def plan_addresses(
 ) -> Addressing:
     """Return the input that passes the requested addresses to the plugins of a list.
 
-    Args:
-        network: The list.
-        requested: The addresses.
-        pools: Docker's pools, which have the gateways if the list has no IPAM plugin.
-        internal: Whether the network is internal: then there are no default routes.
-        is_reserved: Whether the addresses are reserved already.
+    Docker's pools have the gateways if the list has no IPAM plugin. An internal network gets no default routes.
 
     Raises:
         Refused: An address needs a prefix length, or the IPAM plugin reserves no requested address.

@@ -58,10 +58,8 @@ class AttachRequest:
 
     Attributes:
         network: The negotiated list.
-        options: The options of the network and the endpoint.
         default: The daemon's mode for endpoints without the option `cni.attach`.
         version: The engine's version, None if it is not known; the sandbox is looked for at Join then.
-        has_pool: Whether Docker's own IPAM chooses addresses.
     """
 
     network: NetworkConfigurationList
@@ -113,10 +111,8 @@ def depends_on_static(request: AttachRequest) -> bool:
 def choose_mode(request: AttachRequest, static_versions: Collection[str] | None) -> AttachChoice:
     """Return the mode of an endpoint.
 
-    Args:
-        request: What is requested.
-        static_versions: The CNI versions that the plugin `static` supports, None if there is no such plugin, or if the
-            choice does not depend on it (`depends_on_static`).
+    `static_versions` are the CNI versions that the plugin `static` supports. They are None if there is no such plugin,
+    or if the choice does not depend on it (`depends_on_static`).
 
     Raises:
         BadOption: The link's whole name is given and the mode is *move*.

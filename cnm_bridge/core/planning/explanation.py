@@ -78,8 +78,7 @@ class Explanation:
     def render_details(self, *, with_plugins: bool = False) -> str:
         """Return a line for each option with an effect, and for each warning; empty if there is none.
 
-        Args:
-            with_plugins: Whether to add what each plugin receives, and what is synced into the sandbox.
+        With plugins: also what each receives, and what is synced into the sandbox.
         """
         return "\n".join((*self._option_lines(), *(self._plugin_lines() if with_plugins else ()))).strip("\n")
 

@@ -56,7 +56,6 @@ class Identified:
     """An attachment with the identity of a container.
 
     Attributes:
-        attachment: What the plugins receive.
         left_out: Which arguments, aliases and labels no plugin can receive, in words.
     """
 
@@ -72,11 +71,7 @@ def with_identity(
 ) -> Identified:
     """Return an attachment whose plugins receive the identity of a container.
 
-    Args:
-        attachment: What they would receive without it.
-        request: Which labels they receive.
-        container: The container.
-        template: Where in `args` they receive it as well (`cni.identity-args`), None for nowhere.
+    They receive it as well where the template says in `args` (`cni.identity-args`).
     """
     left_out: list[str] = []
     network = NetworkConfigurationList.from_document(attachment.configuration)

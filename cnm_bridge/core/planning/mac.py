@@ -35,11 +35,7 @@ def address_mac(
     """Return the MAC that is made of a list's name and an address: the first one that no other link has.
 
     Another link may have it from the user: a container that is made again is often given the MAC of the former one.
-
-    Args:
-        network: The list's name.
-        address: The address.
-        find_holders: Returns the endpoints on the network that have a MAC.
+    `find_holders` returns the endpoints on the network that have a MAC.
     """
     texts = (f"{network} {address.ip} {number}" if number else f"{network} {address.ip}" for number in count())
     made = (local_mac(sha256(text.encode()).digest()[:_BYTES]) for text in texts)

@@ -60,8 +60,6 @@ class PlanRequest:
         network: The list on disk.
         options: The network's options, overridden by the endpoint's.
         requested: The values that Docker chose; empty for a network without endpoints.
-        pools: The pools of Docker's IPAM.
-        internal: Whether the network is internal.
         memory: What the last container with the same key had, None if there was none.
     """
 
@@ -95,20 +93,14 @@ class Plan:
 
     Attributes:
         configuration: The list, with the values that must be in a plugin's configuration.
-        args: CNI_ARGS, in order.
-        capability_args: Capability arguments, by capability.
         addresses: The addresses that the container must have.
-        requested: The values that Docker chose.
-        options: The options of the network and the endpoint.
         without_ipv6: Whether the link has no IPv6, although the list may give IPv6 addresses.
         passes_mac: Whether the plugins receive the MAC that Docker chose.
-        attach: The attach mode, and why.
         own_mac: The MAC that Docker learns before the link exists, if it chose none: the one that the list gives, or
             else one that this driver made.
         source_digest: A digest of the list on disk, None if it is not on disk.
         sticky: The key, and what the plugins are asked for because of it; None without a key.
         internal: Whether the container gets no gateway, because the network is internal and not guarded.
-        has_pool: Whether Docker's own IPAM chooses addresses.
     """
 
     configuration: NetworkConfigurationList
@@ -241,14 +233,8 @@ def with_address_mac(
 ) -> Plan:
     """Return the plan of a link whose addresses are reserved, with the MAC that Docker learns before the link exists.
 
-    It is made of the list's name and the first address, unless one was chosen. A container that comes back
-    with its address then has the MAC that its neighbours know, on whichever host. Plugins that take one receive it
-    (`lists/changes.py`).
-
-    Args:
-        plan: The plan.
-        addresses: The reserved addresses.
-        find_holders: Returns the endpoints on the network that have a MAC.
+    It is `address_mac` of the first address, unless one was chosen. A container that comes back with its address then
+    has the MAC that its neighbours know, on whichever host. Plugins that take one receive it (`lists/changes.py`).
     """
     has_mac = plan.requested.mac or plan.own_mac or not can_choose_mac(plan.configuration)
     if has_mac or not plan.attach.mode.has_reservation or not addresses:

@@ -79,8 +79,6 @@ class PortMapping:
     Attributes:
         protocol: `tcp`, `udp` or `sctp`.
         host_ip: The address of the host, None for all addresses.
-        host_port: The port on the host.
-        container_port: The port in the container.
     """
 
     protocol: str
@@ -134,14 +132,9 @@ def parse_mappings(capability_args: JsonObject) -> Iterator[PortMapping]:
 
 
 def refuse_other_families(requests: Iterable[PortRequest], addresses: Iterable[IpInterface]) -> None:
-    """Refuse to publish on an address of the host if the container has no address of the same family.
+    """Refuse to publish on an address of the host if the container has no address of the same family, or none at all.
 
-    Args:
-        requests: The ports to publish.
-        addresses: The container's addresses in the result that the publishing plugins receive.
-
-    Raises:
-        Refused: There is such a request, or the container has no address at all.
+    Its addresses are those in the result that the publishing plugins receive.
     """
     versions = {address.version for address in addresses}
     if not versions:
