@@ -17,7 +17,8 @@ an operator would remove them, and counted (`Figures.helped`):
   be removed (`has active endpoints`) until `docker network disconnect --force`.
 * The device that `host-device` gives to a container, a virtual one, ends with its namespace: it is made again.
 * A link of Docker's own `bridge` or `macvlan` that dockerd was making or removing stays in the host namespace, without
-  an endpoint: it is deleted.
+  an endpoint: it is deleted. If the `macvlan` of a container's previous run still exists when dockerd starts, the
+  container does not: it would have the same MAC.
 """
 
 import http.client
@@ -58,7 +59,11 @@ _HUNG: Final = re.compile(r"timed out|too many plugins")
 _STUCK: Final = re.compile(r"did not receive an exit event")
 """The error of a removal if the container's task is lost: neither dockerd nor containerd learns of its end."""
 
-_SPOILED: Final = re.compile(r"\btask [0-9a-f]{64}: already exists")
+_SPOILED: Final = re.compile(
+    r"\btask [0-9a-f]{64}: already exists"
+    r"|failed to add interface veth[0-9a-f]{7} to sandbox: error setting interface \S+ MAC .*: address already in use"
+)
+"""The errors if a container does not start because of a task, or of a link of Docker's own `macvlan`, that is lost."""
 
 _PAUSE_S: Final = 0.2
 
@@ -218,7 +223,7 @@ class Following:
         return name in docker.containers and self._is_spoiled_by(docker.containers[name].error)
 
     def _is_spoiled_by(self, error: str) -> bool:
-        """Return whether an error says that containerd has a task that a killed dockerd has lost."""
+        """Return whether an error names what a killed dockerd has lost and a container still has."""
         return self._was_killed and _SPOILED.search(error) is not None
 
     @property
@@ -227,9 +232,9 @@ class Following:
         return any(self._figures.kills[kill] for kill in _UNCERTAIN)
 
     def _remove_spoiled(self, name: str) -> None:
-        """Remove a container whose lost task keeps it from ever starting."""
+        """Remove a container that what Docker has lost keeps from starting."""
         if name in self.world.containers:
-            self._help_container(name, "that containerd does not let start")
+            self._help_container(name, "that does not start because of what Docker has lost")
             self.world = self.world.with_container(name, None)
             self._wait(frozenset())
 
