@@ -3,8 +3,6 @@
 """The admin socket: its documents fit `spec/admin`, and an unknown request gets an answer that says why."""
 
 import asyncio
-import os
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -215,27 +213,3 @@ async def test_an_endpoint_without_a_sandbox_differs(tmp_path: Path) -> None:
     assert "its sandbox is not known" in str(load_validator("admin/check")(unknown)["notes"])
     assert load_validator("admin/check")(ready)["findings"] == []
     assert "only joined" in str(load_validator("admin/check")(ready)["notes"])
-
-
-async def test_a_run_of_checks_reads_the_rules_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All endpoints that are checked with the same time share what was read after it; without a time, none do."""
-    (tmp_path / "path").mkdir()
-    counted = tmp_path / "counted"
-    for name in ("iptables-save", "ip6tables-save"):
-        program = tmp_path / "path" / name
-        program.write_text(f"#!/bin/sh\necho {name} >>{counted}\n")
-        program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}/path:{os.environ['PATH']}")
-    ids = [letter * 64 for letter in "abc"]
-    async with serving(tmp_path) as served:
-        for endpoint_id in ids:
-            await put(served.store, endpoint(endpoint_id))
-        began_s = time.monotonic()
-        for endpoint_id in ids:
-            await ask(served.admin, f"/v1/endpoints/{endpoint_id}/check?since={began_s}")
-        assert counted.read_text().split() == ["iptables-save", "ip6tables-save"]
-        await ask(served.admin, f"/v1/endpoints/{ids[0]}/check?since={time.monotonic()}")
-        await ask(served.admin, f"/v1/endpoints/{ids[0]}/check")
-        assert len(counted.read_text().split()) == 3 * 2
-        status, _ = await ask(served.admin, f"/v1/endpoints/{ids[0]}/check?since=now")
-    assert status == 400

@@ -20,19 +20,18 @@ import asyncio
 import fcntl
 import os
 import re
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha512
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Final, Self
+from typing import Final
 
 import structlog
 
 from cni_bridge_spec import JsonObject, find_object, find_str, get_objects
-from cni_bridge_state import EndpointId, EndpointRecord
+from cni_bridge_state import EndpointRecord
 from cnm_bridge.core.saved_rules import SavedRule, parse_saved_rules
 from cnm_bridge.system.commands import run_command
 
@@ -201,65 +200,26 @@ class OwnedArtifacts:
     """Names of IFB links."""
 
 
-class HostArtifacts:
-    """The artifacts of all plugins on the host, read once and then looked up by endpoint.
+async def find_owned(record: EndpointRecord) -> OwnedArtifacts:
+    """Return what the plugins of an endpoint have made on the host; what cannot be read counts as not existing."""
+    return await asyncio.to_thread(select_owned, record, await read_rules())
 
-    Checking thousands of endpoints would otherwise print and parse all rules thousands of times. `began_s` is when
-    reading them began, by the monotonic clock.
-    """
 
-    def __init__(self, records: Iterable[EndpointRecord], rules: Iterable[HostRule], began_s: float) -> None:
-        self.began_s = began_s
-        self._records: Mapping[EndpointId, EndpointRecord] = {record.id: record for record in records}
-        self._rules: dict[str, list[str]] = {}
-        self._reservations: dict[tuple[Path, str], Mapping[str, Sequence[str]]] = {}
-        for rule in rules:
-            for key in _keys(rule.saved):
-                self._rules.setdefault(key, []).append(rule.what)
-
-    @classmethod
-    async def read(cls, records: Iterable[EndpointRecord]) -> Self:
-        """Read the rules, given the records of all endpoints; what cannot be read counts as not existing."""
-        began_s = time.monotonic()
-        rules = await read_rules()
-        return await asyncio.to_thread(cls, records, rules, began_s)
-
-    def is_current(self, record: EndpointRecord) -> bool:
-        """Return whether an endpoint's record is still the one from before the rules were read.
-
-        If it is not, plugins may have run for it since.
-        """
-        return self._records.get(record.id) is record
-
-    async def find(self, record: EndpointRecord) -> OwnedArtifacts:
-        """Return the artifacts of one endpoint."""
-        return await asyncio.to_thread(self._find, record)
-
-    def _find(self, record: EndpointRecord) -> OwnedArtifacts:
-        network, container_id = record.attachment.network, record.attachment.id
-        directories = sorted(data_directories([record.attachment.configuration]))
-        reservations = (
-            file
-            for directory in directories
-            for file in self._reservations_in(directory, network).get(container_id, ())
-        )
-        keys = (container_id, *sorted(chain_names(network, container_id)), *record.addresses)
-        rules = dict.fromkeys(rule for key in keys for rule in self._rules.get(key, ()))
-        link = ifb_name(network, container_id)
-        return OwnedArtifacts(
-            reservations=tuple(reservations),
-            rules=tuple(rules),
-            links=(link,) if Path("/sys/class/net", link).exists() else (),
-        )
-
-    def _reservations_in(self, directory: Path, network: str) -> Mapping[str, Sequence[str]]:
-        found = self._reservations.get((directory, network))
-        if found is None:
-            by_container: dict[str, list[str]] = {}
-            for artifact in find_reservations(directory, network).owned:
-                by_container.setdefault(artifact.container_id, []).append(artifact.what)
-            found = self._reservations[directory, network] = by_container
-        return found
+def select_owned(record: EndpointRecord, rules: Iterable[HostRule]) -> OwnedArtifacts:
+    """Return those of the host's rules that are an endpoint's, with its reservations and links."""
+    network, container_id = record.attachment.network, record.attachment.id
+    keys = {container_id, *chain_names(network, container_id), *record.addresses}
+    link = ifb_name(network, container_id)
+    return OwnedArtifacts(
+        reservations=tuple(
+            reservation.what
+            for directory in sorted(data_directories([record.attachment.configuration]))
+            for reservation in find_reservations(directory, network).owned
+            if reservation.container_id == container_id
+        ),
+        rules=tuple(dict.fromkeys(rule.what for rule in rules if not keys.isdisjoint(_keys(rule.saved)))),
+        links=(link,) if Path("/sys/class/net", link).exists() else (),
+    )
 
 
 def _keys(rule: SavedRule) -> frozenset[str]:

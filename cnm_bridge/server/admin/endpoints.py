@@ -29,10 +29,9 @@ from cnm_bridge.core.lists.plugins import find_missing_links, host_link
 from cnm_bridge.core.planning.ports import CAPABILITY, plugins_without_delete
 from cnm_bridge.driver.endpoints.after_join import Unpublished
 from cnm_bridge.driver.networks.ways_out import WaysOut
-from cnm_bridge.driver.recovery.artifacts import HostArtifacts, OwnedArtifacts
+from cnm_bridge.driver.recovery.artifacts import OwnedArtifacts, find_owned
 from cnm_bridge.driver.teardown.queue import TeardownQueue
 from cnm_bridge.server.admin.documents import describe_endpoint, describe_networks, get_endpoint, with_many
-from cnm_bridge.server.admin.http import AdminError, ErrorKind
 from cnm_bridge.system.journal import Journal
 from cnm_bridge.system.kernel import Kernel
 
@@ -72,7 +71,7 @@ class EndpointDocuments:
         endpoint = Endpoint(record)
         network = self.store.find_network(record.network_id)
         attachment = record.attachment
-        owned = await (await HostArtifacts.read([record])).find(record)
+        owned = await find_owned(record)
         return {
             **self._summary(endpoint),
             "dynamicAddresses": [*(await self._find_dynamic([endpoint])).get(endpoint.altname, ())],
@@ -167,9 +166,6 @@ _LIMIT_S: Final = 20.0
 _Finding = tuple[str, str]
 """A difference: what was compared (`link`, `rule`, a plugin's type, …), and a text."""
 
-_KEPT_S: Final = 5.0
-"""How long the host's artifacts are kept for the next endpoint of the same run."""
-
 _REBUILT: Final = "its record was lost and rebuilt, so ports, routes and most of what its plugins made are not checked"
 _NO_SANDBOX: Final = "its sandbox is not known, so its link is not checked"
 
@@ -181,44 +177,26 @@ class EndpointChecks:
     store: Store
     runtime: Runtime
     kernel: Kernel
-    _turn: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1), init=False)
-    _host: HostArtifacts | None = field(default=None, init=False)
-    _end_of_run: asyncio.TimerHandle | None = field(default=None, init=False)
+    _turn: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
 
     async def check(self, parameters: Mapping[str, str]) -> JsonObject:
         """Return the differences of the endpoint with the ID `id`.
 
         If its record changes meanwhile, they are discarded: a container that leaves differs from what was made.
 
-        With `since`, a time of CLOCK_MONOTONIC in seconds, rules and reservations that were read after it are not read
-        again: those of a whole run are read once.
-
         Raises:
-            AdminError: There is no such endpoint, or `since` is not a number.
+            AdminError: There is no such endpoint.
         """
-        record, since_s = get_endpoint(self.store, parameters), _parse_since(parameters)
+        record = get_endpoint(self.store, parameters)
         if record.phase is not Phase.JOINED:
             return _render(record, (), (f"it is {record.phase.value}, and only joined endpoints are checked",))
         async with self._turn:
             endpoint = Endpoint(record)
             notes: list[str] = []
-            owned = await self._owned(record, since_s)
-            findings = [finding async for finding in self._findings(endpoint, owned, notes)]
+            findings = [finding async for finding in self._findings(endpoint, await find_owned(record), notes)]
         if self.store.find_endpoint(record.id) != record:
             return _render(record, (), ("it has changed during the check",))
         return _render(record, findings, notes)
-
-    async def _owned(self, record: EndpointRecord, since_s: float) -> OwnedArtifacts:
-        host = self._host
-        if host is None or not host.began_s >= since_s or not host.is_current(record):
-            host = self._host = await HostArtifacts.read(self.store.endpoints())
-        if self._end_of_run is not None:
-            self._end_of_run.cancel()
-        self._end_of_run = asyncio.get_running_loop().call_later(_KEPT_S, self._forget_host)
-        return await host.find(record)
-
-    def _forget_host(self) -> None:
-        self._host = self._end_of_run = None
 
     async def _findings(self, endpoint: Endpoint, owned: OwnedArtifacts, notes: list[str]) -> AsyncIterator[_Finding]:
         found = await self._look(endpoint)
@@ -282,13 +260,6 @@ class EndpointChecks:
                     yield one.type, str(exc)
             except TimeoutError:
                 yield one.type, f"CHECK did not end within {_LIMIT_S:g} s"
-
-
-def _parse_since(parameters: Mapping[str, str]) -> float:
-    try:
-        return float(parameters.get("since", "inf"))
-    except ValueError as exc:
-        raise AdminError(ErrorKind.BAD_REQUEST, f"since={parameters['since']} is not a number of seconds") from exc
 
 
 def _differences(endpoint: Endpoint, made: Snapshot | None, found: Snapshot) -> Iterator[_Finding]:

@@ -3,7 +3,6 @@
 """`cni-bridge inspect`: shows the endpoints of a container, or compares endpoints with what their plugins made."""
 
 import json
-import time
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -184,10 +183,9 @@ def _check(client: AdminClient, inventory: Inventory, name: str | None) -> tuple
     checked: list[JsonObject] = []
     rows: list[JsonObject] = []
     notes: dict[str, None] = dict.fromkeys(inventory.notes)
-    began_s = time.monotonic()
     for endpoint_id in joined if name is None else inventory.find(name):
         try:
-            document = client.get("endpoints", endpoint_id, "check", since=str(began_s))
+            document = client.get("endpoints", endpoint_id, "check")
         except DaemonError as exc:
             if exc.exit_status is ExitStatus.USAGE and name is None:  # it was removed meanwhile
                 continue

@@ -13,7 +13,6 @@ import pytest
 from cni_bridge_state import EndpointRecord
 from cnm_bridge.core.saved_rules import parse_saved_rules
 from cnm_bridge.driver.recovery.artifacts import (
-    HostArtifacts,
     HostRule,
     PluginArtifact,
     Reservations,
@@ -22,6 +21,7 @@ from cnm_bridge.driver.recovery.artifacts import (
     owned_rules,
     read_rules,
     remove_unwritten,
+    select_owned,
 )
 from tests.records import endpoint
 
@@ -42,7 +42,7 @@ def saved(*rules: str) -> list[HostRule]:
     return [HostRule(command="iptables", saved=one) for one in parsed.rules]
 
 
-async def test_rules_are_found_by_comment_chain_and_address(tmp_path: Path) -> None:
+def test_rules_are_found_by_comment_chain_and_address(tmp_path: Path) -> None:
     """A rule belongs to an endpoint by its ID in the comment, by its chain, or by its address in a firewall chain."""
     own = (
         f'-A POSTROUTING -s 10.1.2.3/32 -m comment --comment "name: \\"lan\\" id: \\"{ID}\\"" -j {CHAIN}',
@@ -56,27 +56,17 @@ async def test_rules_are_found_by_comment_chain_and_address(tmp_path: Path) -> N
         "-A CNI-FORWARD -s 10.1.2.0/24 -j ACCEPT",
         "-A FORWARD -s 10.1.2.3/32 -j ACCEPT",
     )
-    host = HostArtifacts([], saved(*others, *own), 0.0)
-    found = await host.find(record(tmp_path, ID, "10.1.2.3"))
+    found = select_owned(record(tmp_path, ID, "10.1.2.3"), saved(*others, *own))
     assert sorted(found.rules) == sorted(f"iptables -t nat {rule}" for rule in own)
 
 
-async def test_reservations_are_found_by_container(tmp_path: Path) -> None:
+def test_reservations_are_found_by_container(tmp_path: Path) -> None:
     """Also in the directory that the endpoint's list chooses; those of another container are not its own."""
     (tmp_path / "lan").mkdir()
     for address, owner in (("10.1.2.3", ID), ("10.1.2.4", OTHER), ("10.1.2.5", ID)):
         (tmp_path / "lan" / address).write_text(f"{owner}\neth0")
-    found = await HostArtifacts([], [], 0.0).find(record(tmp_path))
+    found = select_owned(record(tmp_path), [])
     assert found.reservations == (str(tmp_path / "lan" / "10.1.2.3"), str(tmp_path / "lan" / "10.1.2.5"))
-
-
-def test_a_changed_endpoint_is_not_current(tmp_path: Path) -> None:
-    """Plugins may have made rules for it after the rules were read."""
-    before = record(tmp_path)
-    host = HostArtifacts([before], [], 0.0)
-    assert host.is_current(before)
-    assert not host.is_current(replace(before, internal=True))
-    assert not host.is_current(record(tmp_path, OTHER))
 
 
 @pytest.fixture(name="network")
