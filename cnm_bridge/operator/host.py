@@ -27,10 +27,7 @@ class HostLink:
     """A link of the host.
 
     Attributes:
-        mtu: Its MTU, in bytes.
         kind: As the kernel calls it, e.g. `bridge`; None for a physical device.
-        addresses: Its addresses, with prefix length.
-        altnames: Its alternative names.
         is_stretched: Whether it is a bridge with a port that leads out of the host.
         has_ports: Whether other links are in it.
     """
@@ -48,7 +45,6 @@ class HostRoute:
     """A route of the host's main table.
 
     Attributes:
-        destination: Its destination.
         link: The name of its link, "" if it has none.
     """
 
@@ -60,10 +56,6 @@ class HostRoute:
 
         A shorter prefix that is not that of an address of the host leads to a router or into a tunnel, as the default
         route and those of a VPN do (0.0.0.0/1, 10.0.0.0/8). The network's own route is preferred to it.
-
-        Args:
-            subnet: The subnet.
-            links: The links of the host, by name.
         """
         link = links.get(self.link)
         is_own = link is not None and any(address.network == self.destination for address in link.addresses)
@@ -116,13 +108,7 @@ _PRIVATE: Final = 0o600
 
 
 def write_whole(file: Path, content: bytes, *, mode: int = _PRIVATE, replaces: bool = True) -> None:
-    """Write a file at once and as a whole.
-
-    Args:
-        file: The file.
-        content: Its content.
-        mode: Its permissions, whatever the umask is; by default its owner's only.
-        replaces: Whether a file that exists is replaced.
+    """Write a file at once and as a whole; its permissions are `mode`, whatever the umask is.
 
     Raises:
         Refused: It exists, or cannot be written, e.g. because the disk is full; nothing is left of it, and a former

@@ -27,9 +27,7 @@ _CUT_OFF_S: Final = 0.1
 async def running(app: web.Application, *, cancels: bool) -> AsyncIterator[web.Server]:
     """Yield the server of an application, which makes the protocols of its connections; end them after the block.
 
-    Args:
-        app: Answers the requests.
-        cancels: Whether an answer is cancelled when its client disconnects.
+    With `cancels` an answer is cancelled when its client disconnects.
     """
     runner = web.AppRunner(
         app,

@@ -204,10 +204,6 @@ def _find_caller(kernel: Kernel, pid: int | None) -> ProcessRecord | None:
     """Return the process that makes a call, usually dockerd; None if it is not visible or its connection was lost.
 
     Its start time distinguishes it from later processes with the same ID.
-
-    Args:
-        kernel: Finds start times of processes.
-        pid: Its process ID, 0 if that is not visible, None if the connection was lost.
     """
     if not pid:
         return None

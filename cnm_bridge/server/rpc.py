@@ -80,12 +80,7 @@ class CallsUnderWay:
 
     @contextmanager
     def counted(self, call: str, endpoint_id: str | None) -> Iterator[None]:
-        """Track a call while the block runs.
-
-        Args:
-            call: A description for the log.
-            endpoint_id: The endpoint of the call; None for calls about networks.
-        """
+        """Track a call while the block runs; one about a network has no endpoint."""
         token = object()
         self._calls[token] = (call, endpoint_id)
         try:
@@ -121,13 +116,11 @@ class Method:
     """One call of the plugin protocol.
 
     Attributes:
-        name: The method, e.g. `NetworkDriver.Join`.
         schema: The schema of its body, e.g. `cnm/Join`; None for a call without a body.
         answer: The function that executes it; its synchronous part may run in another thread. For a call that does
             nothing, the body of the reply: such a call never fails, because an error would keep a container from
             starting. So its body is neither read nor validated; its schema only states what dockerd sends.
         consequence: Returns what else an error of the call means for the user, or nothing; it follows the error's text.
-        error_key: The key of an error in the reply.
         readable: Gives names to the IDs in an error's text; it receives the endpoint of the call, too, if there is one.
     """
 

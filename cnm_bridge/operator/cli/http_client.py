@@ -20,7 +20,6 @@ class Body:
     Its methods raise `ConnectionError` if it ends too early.
 
     Args:
-        stream: What follows the headers.
         length: Its length in bytes; None if the headers do not have it.
     """
 
@@ -45,13 +44,9 @@ class Body:
 
 @contextmanager
 def ask_server(server: str, verb: str, target: str, limit_s: float | None) -> Iterator[tuple[int, Body]]:
-    """Yield the status of an answer, and its body.
+    """Yield the status of an answer, and its body; `limit_s` is for each part of it, None stands for no limit.
 
-    Args:
-        server: `unix:///path`, `tcp://host:port`, `http://host:port` or `https://host:port`.
-        verb: E.g. `GET`.
-        target: Path and query.
-        limit_s: Time limit for each part of the answer; None stands for none.
+    The server is `unix:///path`, `tcp://host:port`, `http://host:port` or `https://host:port`.
 
     Raises:
         OSError: The address is invalid, or there is no whole answer, or not one in HTTP.

@@ -89,12 +89,7 @@ _TYPES: Final[Mapping[str, Any]] = {"docker_host": url, "metrics_listen": addres
 
 
 class Setting(click.Option):
-    """The option of a setting; errors of its values name their source.
-
-    Args:
-        declarations: The field of `Settings`.
-        attributes: Further attributes of a `click.Option`.
-    """
+    """The option of a setting; errors of its values name their source."""
 
     def __init__(self, declarations: Sequence[str], **attributes: Any) -> None:  # noqa: ANN401 - click's own
         (field,) = declarations

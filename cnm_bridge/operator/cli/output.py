@@ -67,7 +67,6 @@ class Prose:
     """Lines that a terminal shows with line ends between words.
 
     Attributes:
-        lines: The lines.
         hang: The columns by which the further lines of each are indented.
         commands: How lines begin that are left as they are, because they have a command.
     """
@@ -143,13 +142,7 @@ def terminal_width() -> int | None:
 
 
 def fold(line: str, width: int | None, *, hang: int) -> str:
-    """Return a line with line ends between words.
-
-    Args:
-        line: The line.
-        width: That of the terminal; None leaves the line as it is.
-        hang: The columns by which further lines are indented.
-    """
+    """Return a line with line ends between words, for a terminal of a width; further lines are indented by `hang`."""
     if width is None or len(line) <= width:
         return line
     return fill(
@@ -217,14 +210,8 @@ def fit_columns(
 ) -> Mapping[str, int]:
     """Return the columns of a table for which a terminal is wide enough, with their widths.
 
-    Texts wrap between words. If even the columns that must be there are too wide, so is the table.
-
-    Args:
-        keys: The columns.
-        rows: The head and all rows.
-        optional: The columns that may be left out, the first one first.
-        shortened: The columns whose words may be shortened, see `shorten`.
-        width: Of the terminal.
+    Texts wrap between words. Of the optional columns the first is left out first; words of the shortened ones may be
+    cut, see `shorten`. If even the columns that must be there are too wide, so is the table.
     """
     cells = {key: [row[i] for row in rows] for i, key in enumerate(keys)}
     needed = {

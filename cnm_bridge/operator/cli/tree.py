@@ -23,16 +23,12 @@ Row = tuple[str, ...]
 def draw_tree(inventory: Inventory, network_id: str | None) -> str:
     """Return the picture, which has one line for each link with its network, and one for each container.
 
-        host
-        ├── cni-blue  network blue
-        │   ├── db   10.22.0.3/16
-        │   └── web  10.22.0.2/16  0.0.0.0:8080->80/tcp
-        └── other drivers  network bridge
-            └── old  172.17.0.2
-
-    Args:
-        inventory: What is drawn.
-        network_id: The only network to draw; None stands for all, those of other drivers included.
+    host
+    ├── cni-blue  network blue
+    │   ├── db   10.22.0.3/16
+    │   └── web  10.22.0.2/16  0.0.0.0:8080->80/tcp
+    └── other drivers  network bridge
+        └── old  172.17.0.2
     """
     branches = _of_ours(inventory, network_id)
     if network_id is None:

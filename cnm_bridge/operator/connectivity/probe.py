@@ -33,7 +33,6 @@ class Guard:
     """How a network is guarded.
 
     Attributes:
-        entries: Its allow-list.
         name_server: The value of `--dns` that its containers need; None if they need none.
         is_audited: Whether everything passes.
     """
@@ -122,7 +121,6 @@ class Step:
 
     Attributes:
         name: A key of `LOOK_AT`.
-        outcome: Its outcome.
         detail: What was reached, why it failed, or why it was skipped.
     """
 
@@ -137,14 +135,7 @@ def run_steps(
     """Yield the steps as they end, `cleanup` excepted. If the containers do not start, there are no others.
 
     A guarded network refuses its gateway and the outside: a connection that it allows is tested, and one that it does
-    not.
-
-    Args:
-        pair: The containers.
-        busybox: A static busybox.
-        outside: An address beyond the host; None for the router of the host.
-        no_ports: Why the network publishes no ports, "" if it does.
-        guard: How the network is guarded; None if it is not.
+    not. `outside` is an address beyond the host, by default its router; `no_ports` says why no ports are published.
     """
     done = pair.start(busybox)
     if not done.succeeded:

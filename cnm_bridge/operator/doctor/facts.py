@@ -45,7 +45,6 @@ class DockerNetwork:
     """A Docker network of our driver.
 
     Attributes:
-        configuration: The name of its network configuration list.
         pools: The pools of Docker's IPAM, as `EngineNetwork` has them; none if addresses are left to the plugins.
         containers: The names of its containers on this host that run.
     """
@@ -90,11 +89,7 @@ class JoinedEndpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuardFacts:
-    """What guards the containers of guarded networks.
-
-    Attributes:
-        status: What `cni-egress status` says; None if it does not answer.
-    """
+    """What guards the containers of guarded networks."""
 
     status: JsonObject | None = field(default=None, hash=False)
     silence: str = ""
@@ -150,7 +145,6 @@ class InstallationFacts:
 
     Attributes:
         units: The state of each unit as `systemctl is-enabled`, "" if there is no such unit; None without systemd.
-        paths: Files and directories that the daemon trusts.
         daemon_pid: The process ID of the running daemon, None if none runs.
         mistakes: What is wrong in the daemon's configuration file, each with the file's name.
         broken_files: CNI configuration files, and IPAM sections, that cannot be used, with the reason.

@@ -28,8 +28,6 @@ class Packet:
     """What is known of a packet; None and `` stand for any.
 
     Attributes:
-        source: Where it comes from.
-        destination: Where it goes.
         enters: The link through which it comes, `` for any veth; None if that is not known.
         leaves: The link through which it leaves, likewise.
     """
@@ -76,12 +74,8 @@ class FilterTable:
     def find_drop(self, packet: Packet, *, has_firewall: bool = False) -> str:
         """Return what is certain to drop the first packet of a connection, "" if nothing is.
 
-        E.g. `the policy DROP of chain FORWARD`.
-
-        Args:
-            packet: The packet.
-            has_firewall: Whether the plugin `firewall` accepts it, because it comes from a container. The plugin puts
-                the jump to its chain first in FORWARD, with its first ADD.
+        E.g. `the policy DROP of chain FORWARD`. With `has_firewall` the plugin `firewall` accepts the packet, because
+        it comes from a container: the plugin puts the jump to its chain first in FORWARD, with its first ADD.
         """
         if has_firewall and not self._leads_to(_OF_FIREWALL):
             return ""

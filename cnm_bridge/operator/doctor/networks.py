@@ -57,14 +57,10 @@ async def gather_networks(
     quick: bool,
     are_sections: bool = False,
 ) -> tuple[ConfiguredNetwork, ...]:
-    """Return what is known about networks, or about IPAM sections.
+    """Return what is known about networks, or about IPAM sections, which are not asked whether a container starts.
 
-    Args:
-        networks: Their lists.
-        settings: The daemon's settings.
-        used: The CNI container IDs of the daemon's endpoints, and the addresses of containers; None if not known.
-        quick: Whether no plugin may be executed.
-        are_sections: Whether they are the lists of sections, which are not asked whether a container starts on them.
+    `used` are the CNI container IDs of the daemon's endpoints, and the addresses of containers; None if not known. With
+    `quick` no plugin is executed.
     """
     gathered = [await _gather(network, settings, used, quick=quick) for network in networks]
     if are_sections:
@@ -141,13 +137,7 @@ def _reserved(network: NetworkConfigurationList) -> tuple[IPv4Address | IPv6Addr
 
 
 def _find_dead(network: NetworkConfigurationList, used: frozenset[str]) -> tuple[str, ...]:
-    """Return the files of host-local's reservations on a network whose container neither we nor libcni's cache have.
-
-    Args:
-        network: The network's list.
-        used: The CNI container IDs that the daemon has, read later than the list of Docker's containers, and the
-            addresses that containers have.
-    """
+    """Return the files of host-local's reservations on a network whose container neither we nor libcni's cache have."""
     try:
         directories = reservation_directories(network)
     except JsonError:

@@ -34,7 +34,6 @@ class Report:
     """What was examined, and what was found.
 
     Attributes:
-        examined: What was examined, as pairs of a subject and what is there.
         findings: What is wrong, the most important first.
     """
 

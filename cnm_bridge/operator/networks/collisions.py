@@ -32,7 +32,6 @@ class HostFacts:
     """What exists on a host.
 
     Attributes:
-        routes: The routes of its main table.
         is_network_of_list: Whether the Docker network of the wanted name is ours, and takes the list of that name.
         docker_subnets: The subnets of Docker's networks, each with the network's name.
         paths: Those of the new list's paths that exist.

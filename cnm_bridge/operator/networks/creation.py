@@ -61,9 +61,7 @@ class PlannedNetwork:
 
     Attributes:
         driver: The name of this driver in Docker.
-        internal: Whether it has no gateway.
         version: The engine's version, which decides how Docker's own addresses are switched off.
-        file: The file of its list.
         document: The list, None if the file exists.
         name_server: The value of `--dns` that each of its containers needs; None if it needs none.
     """

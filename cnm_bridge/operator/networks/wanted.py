@@ -51,8 +51,6 @@ class WantedNetwork:
         parent: The name of the parent link, None for a bridge.
         is_masqueraded: Whether packets that leave the host have its address; only used for a bridge.
         mtu: The MTU of the containers' links, in bytes; None leaves it to the plugin.
-        has_limits: Whether the bandwidth of containers is limited; only used for a bridge.
-        may_overlap: Whether others may have addresses of its subnets.
         allow: What containers may reach, as the plugin `egress` writes it; only used for a bridge.
         is_audited: Whether everything passes, and what `allow` does not have is logged.
     """

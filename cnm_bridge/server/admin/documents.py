@@ -228,13 +228,7 @@ def describe_pending(teardowns: TeardownQueue) -> list[JsonValue]:
 
 
 async def with_many(document: JsonObject, key: str, entries: Iterable[JsonObject]) -> bytes:
-    """Return a document as JSON, with one further key whose value is a list of many entries.
-
-    Args:
-        document: Everything else, at least one key.
-        key: The further key.
-        entries: The list's entries, each made and rendered on its own.
-    """
+    """Return a document as JSON, with one further key whose value is a list of many entries."""
     time_slice = TimeSlice()
     rendered: list[bytes] = []
     for entry in entries:

@@ -51,12 +51,7 @@ _COUNTERS: Final = {
 
 
 def render_metrics(counts: EventCounts, figures: Mapping[str, Values]) -> bytes:
-    """Return the answer to a scrape.
-
-    Args:
-        counts: What was counted.
-        figures: What was read: the values of each of `_GAUGES` and `_COUNTERS`.
-    """
+    """Return the answer to a scrape: what was counted, and the values of each of `_GAUGES` and `_COUNTERS`."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Families(tuple(_families(counts, figures))))
     ProcessCollector(registry=registry)

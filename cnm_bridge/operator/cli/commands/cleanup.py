@@ -78,13 +78,7 @@ def _clean_up(client: AdminClient, left: JsonObject, prefixes: Sequence[str]) ->
 def show_left(
     document: JsonObject, *, is_compared: bool = False, released: Sequence[str] = ()
 ) -> tuple[Shown, ExitStatus]:
-    """Return what is shown of `spec/admin/leftovers.json`, and the exit status.
-
-    Args:
-        document: The document.
-        is_compared: Whether it is the result of a comparison, which needs the engine.
-        released: What has just been released.
-    """
+    """Return what is shown of `spec/admin/leftovers.json`, and the exit status; `is_compared`: it needs the engine."""
     teardowns, addresses = get_objects(document, "pendingTeardowns"), get_objects(document, "leftovers")
     parts: list[Table | str] = ["\n".join(f"released {printable(what)}" for what in released)] if released else []
     if teardowns:

@@ -168,13 +168,6 @@ async def find_explained_network(
 ) -> ExplainedNetwork:
     """Resolve a name; a Docker network takes precedence over a CNI configuration with the same name.
 
-    Args:
-        name: The name, or a Docker network ID.
-        given: The given options.
-        conf_dirs: Directories of CNI configurations.
-        engine: The engine, which knows Docker's networks; ignored if it does not answer.
-        driver: The name of this driver in Docker.
-
     Raises:
         BadOption: An option is unknown, or its value is invalid.
         UnknownName: There is no Docker network and no CNI configuration with that name.

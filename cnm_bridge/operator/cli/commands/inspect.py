@@ -170,11 +170,6 @@ def _teardown(document: JsonObject) -> str:
 def _check(client: AdminClient, inventory: Inventory, name: str | None) -> tuple[Shown, ExitStatus]:
     """Return what differs, and the exit status.
 
-    Args:
-        client: Asks the daemon.
-        inventory: The endpoints.
-        name: What to check, None for all joined endpoints.
-
     Raises:
         DaemonError: The daemon does not answer, or the name is unknown.
     """

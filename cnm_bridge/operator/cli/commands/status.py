@@ -93,11 +93,7 @@ def status(settings: Settings, *, wait: float | None) -> tuple[Shown, ExitStatus
 
 
 def show_status(status: JsonObject) -> Shown:
-    """Return a verdict, and tables of what needs attention and what is under way.
-
-    Args:
-        status: The document, `spec/admin/status.json`.
-    """
+    """Return a verdict, and tables of what needs attention and what is under way."""
     networks = get_objects(status, "networks")
     labels = {get_str(n, "id"): find_str(n, "name") or get_str(n, "id")[:SHORT] for n in networks}
     endpoints: list[JsonObject] = [
@@ -187,10 +183,6 @@ def _with_names(document: JsonObject, docker_host: str) -> JsonObject:
 
     The daemon learns a name in a comparison, and takes a compose name for the first container. Without an answer of the
     engine the document stays as it is.
-
-    Args:
-        document: The document, `spec/admin/status.json`.
-        docker_host: The address of the engine.
     """
     lists = get_strings(document, "lists")
     networks = get_objects(document, "networks")
