@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Final
 
 _SOCKET: Final = Path("/run/docker/plugins/cni-bridge.sock")
-_LOCAL: Final = "cni-bridge-plugin"
 _ROOT_FD: Final = 1000
 """Above the descriptors that systemd's protocol passes, which begin at 3."""
 _HOST: Final = "/proc/1/ns/mnt"
@@ -68,18 +67,14 @@ def _command(arguments: Sequence[str]) -> tuple[str, ...]:
     loader = next(Path("/lib").glob("*-linux-gnu*/ld-linux-*.so.*"))
     native = f"{root}{loader.parent}:{root}/usr{loader.parent}"
     libraries = next(path for path in sys.path if path.endswith("/site-packages"))
+    scope = os.environ.get("CNI_BRIDGE_SCOPE") or "local"
+    name = f"cni-bridge-{scope}" if scope != "local" else "cni-bridge-plugin"  # one of each scope can run on a host
     return (
         *(f"{root}{loader}", "--inhibit-cache", "--library-path", native),
         *(f"{root}{interpreter}", "-I", "-c", _RUN.format(libraries=f"{root}{libraries}"), "serve"),
-        *_directories(os.environ.get("CNI_BRIDGE_SCOPE", "")),
+        *("--state-dir", f"/var/lib/{name}", "--run-dir", f"/run/{name}"),
         *arguments,
     )
-
-
-def _directories(scope: str) -> tuple[str, ...]:
-    """Return the options for directories of this instance's own: one of each scope can run on a host."""
-    name = _LOCAL if scope in {"", "local"} else f"cni-bridge-{scope}"
-    return "--state-dir", f"/var/lib/{name}", "--run-dir", f"/run/{name}"
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterat
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final
 
 import structlog
 from aiohttp import web
@@ -47,8 +47,6 @@ from cnm_bridge.system.log import traced
 from cnm_bridge.system.sockets import find_peer
 
 log = structlog.get_logger()
-
-Result = TypeVar("Result")
 
 MAX_BODY_BYTES: Final = 16 << 20
 """`docker run --expose 1-65535` makes a CreateEndpoint of some two million bytes."""
@@ -192,9 +190,12 @@ async def _answer(
         known = {name: value for name, key in ids.items() if (value := find_str(body, key))}
         structlog.contextvars.bind_contextvars(**known)
         with calls.counted(" ".join((method.name, *known.values())), known.get("endpoint_id")):
-            return await (await _in_thread_if_large(data, partial(method.answer, body, caller_pid)))
+            call = partial(method.answer, body, caller_pid)  # its synchronous part, of a large request in a thread
+            return await (await asyncio.to_thread(call) if len(data) > _LARGE_BYTES else call())
     except _EXPECTED as exc:
-        text = _shortened("; ".join((str(exc), *getattr(exc, "__notes__", ()))))
+        text = "; ".join((str(exc), *getattr(exc, "__notes__", ())))
+        if len(text) > _ERROR_CHARACTERS:  # it may repeat input of any size
+            text = f"{text[:_ERROR_CHARACTERS]}…"
         if method.readable is not None:
             text = await method.readable(text, structlog.contextvars.get_contextvars().get("endpoint_id"))
         return {method.error_key: "; ".join(filter(None, (text, next_step(text), method.consequence())))}
@@ -237,16 +238,6 @@ async def _parse_body(method: Method, validate: Validator, data: bytes, calls: C
             return await asyncio.to_thread(lambda: validate(parse_json(data)))
     except JsonError as exc:
         raise BadRequest(f"{method.name}: the request is invalid: {exc}") from exc
-
-
-async def _in_thread_if_large(data: bytes, work: Callable[[], Result]) -> Result:
-    """Run `work`, in a thread if the request is large, so that it does not block other calls."""
-    return await asyncio.to_thread(work) if len(data) > _LARGE_BYTES else work()
-
-
-def _shortened(error: str) -> str:
-    """Limit the length of an error text, which may repeat input of any size."""
-    return error if len(error) <= _ERROR_CHARACTERS else f"{error[:_ERROR_CHARACTERS]}…"
 
 
 async def _unknown(request: web.Request) -> web.Response:

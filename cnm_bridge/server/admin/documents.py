@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from cni_bridge_spec import JsonObject, JsonValue, get_objects, get_str, render_json
-from cni_bridge_state import AddressRecord, EndpointId, EndpointRecord, Phase, ReservationRecord
+from cni_bridge_state import AddressRecord, EndpointId, EndpointRecord, Phase
 from cni_bridge_state.store import Store
 from cni_invoker import ConfigurationDirectories
 from cni_invoker.advanced import find_running
@@ -78,13 +78,13 @@ class IpamDocuments:
         """Return the addresses that may be another engine's, as `spec/admin/leftovers.json` has them."""
         return [
             {
-                "id": one.id[:_SHORT],
-                "network": one.section,
-                "containerId": one.id,
-                "what": f"address {one.address} of pool {one.pool}",
-                "modifiedAt": one.created_at,
+                "id": record.id[:_SHORT],
+                "network": record.section,
+                "containerId": record.id,
+                "what": f"address {record.address} of pool {record.pool}",
+                "modifiedAt": record.created_at,
             }
-            for one in self.unclaimed.uncertain
+            for record in self.unclaimed.uncertain
         ]
 
     async def release(self, short_id: str) -> bool:
@@ -94,20 +94,19 @@ class IpamDocuments:
             Refused: A container has the address.
             KernelError: Whether it is in use cannot be determined.
         """
-        for one in self.unclaimed.uncertain:
-            if one.id[:_SHORT] == short_id:
-                if (
-                    one.address is not None
-                    and str(one.address.ip) in (await self.kernel.look_into_sandboxes()).addresses
-                ):
-                    raise Refused(f"{one.address} is in use: a container has it; nothing has been changed")
-                await self.releases.release_all([one])
-                self.unclaimed.forget(one)
-                return True
-        return False
+        record = next((record for record in self.unclaimed.uncertain if record.id[:_SHORT] == short_id), None)
+        if record is None:
+            return False
+        used = (await self.kernel.look_into_sandboxes()).addresses
+        if record.address is not None and str(record.address.ip) in used:
+            raise Refused(f"{record.address} is in use: a container has it; nothing has been changed")
+        await self.releases.release_all([record])
+        self.unclaimed.forget(record)
+        return True
 
 
 def _describe(record: AddressRecord) -> JsonObject:
+    plugins = () if record.reservation is None else get_objects(record.reservation.configuration, "plugins")
     return {
         "id": record.id,
         "pool": record.pool,
@@ -116,14 +115,9 @@ def _describe(record: AddressRecord) -> JsonObject:
         "use": record.use.value,
         "address": None if record.address is None else str(record.address),
         "name": record.name,
-        "plugin": None if record.reservation is None else _plugin(record.reservation),
+        "plugin": next((get_str(plugin, "type") for plugin in plugins), None),
         "createdAt": record.created_at,
     }
-
-
-def _plugin(reservation: ReservationRecord) -> str | None:
-    """Return the type of the plugin that has reserved an address."""
-    return next((get_str(plugin, "type") for plugin in get_objects(reservation.configuration, "plugins")), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

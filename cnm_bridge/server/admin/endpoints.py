@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from cni_bridge_spec import JsonObject, JsonValue, get_list, get_objects
-from cni_bridge_state import EndpointId, EndpointRecord, Phase
+from cni_bridge_state import EndpointRecord, Phase
 from cni_bridge_state.store import Store
 from cni_invoker import CniError, ConfigurationDirectories, PluginFailed, Runtime
 from cni_invoker.errors import VerbUnsupported
@@ -72,6 +72,7 @@ class EndpointDocuments:
         network = self.store.find_network(record.network_id)
         attachment = record.attachment
         owned = await find_owned(record)
+        pending = self.teardowns.all.get(record.id)
         return {
             **self._summary(endpoint),
             "dynamicAddresses": [*(await self._find_dynamic([endpoint])).get(endpoint.altname, ())],
@@ -88,12 +89,8 @@ class EndpointDocuments:
             "reservation": attachment.reservation,
             "result": record.result,
             "sync": _sync(endpoint),
-            "owned": {
-                "reservations": list(owned.reservations),
-                "rules": list(owned.rules),
-                "links": list(owned.links),
-            },
-            "teardown": self._teardown(record.id),
+            "owned": {"reservations": [*owned.reservations], "rules": [*owned.rules], "links": [*owned.links]},
+            "teardown": None if pending is None else {"attempts": pending.attempts, "error": pending.error},
         }
 
     async def _find_dynamic(self, endpoints: Iterable[Endpoint]) -> Mapping[str, Sequence[str]]:
@@ -104,12 +101,13 @@ class EndpointDocuments:
 
     def _summary(self, endpoint: Endpoint) -> JsonObject:
         attachment = endpoint.record.attachment
+        sticky = attachment.sticky
         return {
             **describe_endpoint(endpoint, self.unpublished),
             "waysOut": [*self.ways_out.found.get(endpoint.id, ())],
             "hostLink": host_link(get_objects(attachment.configuration, "plugins")),
             "mac": _find_mac(endpoint),
-            "sticky": _describe_sticky(endpoint.record),
+            "sticky": None if sticky is None else {"key": sticky.key, "missed": [*endpoint.record.missed_addresses]},
             "ports": [*get_list(attachment.capability_args, CAPABILITY)],
             "createdAt": endpoint.record.created_at,
             "containerId": attachment.id,
@@ -135,15 +133,6 @@ class EndpointDocuments:
             }
             for index, plugin in enumerate(endpoint.network.plugins)
         ]
-
-    def _teardown(self, endpoint_id: EndpointId) -> JsonObject | None:
-        pending = self.teardowns.all.get(endpoint_id)
-        return None if pending is None else {"attempts": pending.attempts, "error": pending.error}
-
-
-def _describe_sticky(record: EndpointRecord) -> JsonObject | None:
-    sticky = record.attachment.sticky
-    return None if sticky is None else {"key": sticky.key, "missed": [*record.missed_addresses]}
 
 
 def _find_mac(endpoint: Endpoint) -> str | None:
@@ -202,21 +191,21 @@ class EndpointChecks:
         found = await self._look(endpoint)
         if endpoint.snapshot is None:
             notes.append(_REBUILT)
-        async for lack in self._missing_links(endpoint):
-            yield lack
+        async for finding in self._missing_links(endpoint):
+            yield finding
         if endpoint.sandbox is None:
             notes.append(_NO_SANDBOX)
         elif found is None:
             yield "link", f"it is not in the sandbox {endpoint.sandbox}"
         else:
             made = await self._made(endpoint, endpoint.sandbox)
-            for difference in _differences(endpoint, made, found):
-                yield difference
-        for one in _missing(endpoint, owned, notes):
-            yield one
+            for finding in _differences(endpoint, made, found):
+                yield finding
+        for finding in _missing(endpoint, owned, notes):
+            yield finding
         if found is not None:
-            async for one in self._plugins(endpoint, found, notes):
-                yield one
+            async for finding in self._plugins(endpoint, found, notes):
+                yield finding
 
     async def _missing_links(self, endpoint: Endpoint) -> AsyncIterator[_Finding]:
         if not [*find_missing_links(endpoint.network, ())]:

@@ -67,26 +67,24 @@ class _Families(Collector):
 
 
 def _families(counts: EventCounts, figures: Mapping[str, Values]) -> Iterator[Metric]:
-    yield _gauge("build_info", "The version; the value is 1.", {(__version__,): 1}, "version")
-    yield _counter("calls", "Calls of Docker, by outcome.", counts.calls, "call", "outcome")
+    yield _simple(GaugeMetricFamily, "build_info", "The version; the value is 1.", {(__version__,): 1}, "version")
+    yield _simple(CounterMetricFamily, "calls", "Calls of Docker, by outcome.", counts.calls, "call", "outcome")
     yield _histogram("call_duration_seconds", "Durations of Docker's calls.", counts.call_durations, "call")
-    yield _counter("plugin_executions", "Executions of plugins.", counts.executions, "plugin", "verb", "outcome")
+    executions = counts.executions
+    yield _simple(
+        CounterMetricFamily, "plugin_executions", "Executions of plugins.", executions, "plugin", "verb", "outcome"
+    )
     yield _histogram("plugin_duration_seconds", "Durations of plugins.", counts.execution_durations, "plugin", "verb")
     for name, (text, labels) in _GAUGES.items():
-        yield _gauge(name, text, figures[name], *labels)
+        yield _simple(GaugeMetricFamily, name, text, figures[name], *labels)
     for name, text in _COUNTERS.items():
-        yield _counter(name, text, figures[name])
+        yield _simple(CounterMetricFamily, name, text, figures[name])
 
 
-def _gauge(name: str, text: str, values: Values, *labels: str) -> Metric:
-    family = GaugeMetricFamily(f"{_PREFIX}_{name}", text, labels=labels)
-    for key, value in sorted(values.items()):
-        family.add_metric(key, value)
-    return family
-
-
-def _counter(name: str, text: str, values: Values, *labels: str) -> Metric:
-    family = CounterMetricFamily(f"{_PREFIX}_{name}", text, labels=labels)
+def _simple(
+    kind: type[CounterMetricFamily | GaugeMetricFamily], name: str, text: str, values: Values, *labels: str
+) -> Metric:
+    family = kind(f"{_PREFIX}_{name}", text, labels=labels)
     for key, value in sorted(values.items()):
         family.add_metric(key, value)
     return family

@@ -16,13 +16,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from contextlib import asynccontextmanager, suppress
 from copy import deepcopy
 from dataclasses import dataclass, field
-from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
 
 from cni_bridge_spec import JsonError
-from cni_bridge_state import AddressPoolRecord, AddressRecord, EndpointRecord, Phase
+from cni_bridge_state import AddressRecord, EndpointRecord, Phase
 from cni_bridge_state.store import Store
 from cni_invoker import ConfigurationDirectories, NetworkConfigurationList
 from cnm_bridge.core.lists.address_ranges import HOST_LOCAL, find_ranges, reservation_directories
@@ -88,60 +87,57 @@ class Metrics:
             return self._answer
 
     async def _read(self) -> bytes:
-        pending = [one for one in self.teardowns.all.values() if one.attempts]
-        since = min((one.since for one in pending if one.since is not None), default=None)
-        read = partial(
+        pending = [teardown for teardown in self.teardowns.all.values() if teardown.attempts]
+        since = min((teardown.since for teardown in pending if teardown.since is not None), default=None)
+        networks = self.store.networks()
+        single = {
+            "networks": len(networks),
+            "pending_teardowns": len(pending),
+            "pending_teardown_age_seconds": 0.0 if since is None else max(0.0, time.monotonic() - since),
+            "endpoints_unpublished": len(self.unpublished.reasons),
+            "engine_up": int(bool(self.reconcile.engine_is_up)),
+            "reconcile_rounds": self.reconcile.rounds,
+            "reconcile_last_round_timestamp_seconds": self.reconcile.last_round or 0.0,
+            "state_damaged_copies": len(self.store.damaged_copies()),
+            "pending_releases": sum(release.attempts > 0 for release in self.releases.all.values()),
+            "log_lines_dropped": self.log_output.dropped if self.log_output else 0,
+        }
+        return await asyncio.to_thread(
             self._render,
             counts=deepcopy(self._counts),  # a thread reads it
+            single=single,
             endpoints=self.store.endpoints(),
-            configurations={network.id: network.configuration or network.name for network in self.store.networks()},
-            pools=self.store.ipam.pools(),
+            configurations={network.id: network.configuration or network.name for network in networks},
+            subnets={pool.id: str(pool.subnet) for pool in self.store.ipam.pools()},
             addresses=self.store.ipam.addresses(),
-            pending_releases=sum(one.attempts > 0 for one in self.releases.all.values()),
-            pending_teardowns=len(pending),
-            oldest_failure_s=0.0 if since is None else max(0.0, time.monotonic() - since),
         )
-        return await asyncio.to_thread(read)
 
     def _render(
         self,
         *,
         counts: EventCounts,
+        single: Mapping[str, float],
         endpoints: Sequence[EndpointRecord],
         configurations: Mapping[str, str | None],
-        pools: Sequence[AddressPoolRecord],
+        subnets: Mapping[str, str],
         addresses: Sequence[AddressRecord],
-        pending_releases: int,
-        pending_teardowns: int,
-        oldest_failure_s: float,
     ) -> bytes:
         # Imported by the first scrape: a daemon that is never scraped does not load the library.
         from cnm_bridge.server.admin.metric_families import Values, render_metrics  # noqa: PLC0415
 
-        subnets = {pool.id: str(pool.subnet) for pool in pools}
         index = self.directories.index()
         lists = [index.find(name) for name in index.names if name in configurations.values()]
-        single = {
-            "networks": len(configurations),
-            "pending_teardowns": pending_teardowns,
-            "pending_teardown_age_seconds": oldest_failure_s,
-            "endpoints_unpublished": len(self.unpublished.reasons),
-            "engine_up": int(bool(self.reconcile.engine_is_up)),
-            "reconcile_rounds": self.reconcile.rounds,
-            "reconcile_last_round_timestamp_seconds": self.reconcile.last_round or 0.0,
-            "state_size_bytes": sum(_sizes(self.state_dir)),
-            "state_damaged_copies": len(self.store.damaged_copies()),
-            "pending_releases": pending_releases,
-            "log_lines_dropped": self.log_output.dropped if self.log_output else 0,
-        }
         labelled: Mapping[str, Values] = {
+            "state_size_bytes": {(): sum(_sizes(self.state_dir))},
             "endpoints": Counter(
                 (configurations.get(endpoint.network_id) or "", endpoint.phase.value) for endpoint in endpoints
             ),
             "ipam_addresses": {
                 (network.name, str(part.subnet)): part.size for network in lists for part in find_ranges(network)
             },
-            "ipam_reserved_addresses": {(one.name,): _count_reserved(one) for one in lists if _has_host_local(one)},
+            "ipam_reserved_addresses": {
+                (network.name,): _count_reserved(network) for network in lists if _has_host_local(network)
+            },
             "docker_addresses": Counter((one.section, subnets.get(one.pool, ""), one.phase.value) for one in addresses),
             "direct_address_info": {
                 (configurations.get(endpoint.network_id) or "", address): 1

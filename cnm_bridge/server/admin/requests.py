@@ -51,12 +51,12 @@ class Actions:
         Raises:
             AdminError: The endpoint has no failed teardown.
         """
-        failed = [endpoint_id for endpoint_id, one in self.teardowns.all.items() if one.attempts]
+        failed = [failed_id for failed_id, pending in self.teardowns.all.items() if pending.attempts]
         if "id" in parameters:
-            wanted = EndpointId(parameters["id"])
-            if wanted not in failed:
-                raise AdminError(ErrorKind.NOT_FOUND, f"endpoint {wanted} has no failed teardown")
-            failed = [wanted]
+            endpoint_id = EndpointId(parameters["id"])
+            if endpoint_id not in failed:
+                raise AdminError(ErrorKind.NOT_FOUND, f"endpoint {endpoint_id} has no failed teardown")
+            failed = [endpoint_id]
         with suppress(TimeoutError):
             async with asyncio.timeout(_PATIENCE_S):
                 await self.teardowns.retry(failed)
