@@ -57,16 +57,25 @@ def gather_paths(settings: Settings) -> tuple[PathFacts, ...]:
     private = (settings.state_dir, settings.socket, settings.admin_path)
     trusted = dict.fromkeys(
         (
-            *(path for one in settings.cni_bin_dirs for path in (one, *one.glob("*"))),
+            *(path for directory in settings.cni_bin_dirs for path in (directory, *directory.glob("*"))),
             # `NAME/*.conf` has further plugins of a list.
-            *(path for one in settings.cni_conf_dirs for path in (one, *one.glob("*"), *one.glob("*/*"))),
+            *(
+                path
+                for directory in settings.cni_conf_dirs
+                for path in (directory, *directory.glob("*"), *directory.glob("*/*"))
+            ),
             *(settings.config, settings.run_dir, *private),
         )
     )
     leading = {directory: path for path in reversed(trusted) for directory in _directories_to(path)}
     return (
         *(facts for path in trusted for facts in _describe(path, is_private=path in private)),
-        *(facts for one, path in leading.items() if one not in trusted for facts in _describe(one, leads_to=path)),
+        *(
+            facts
+            for directory, path in leading.items()
+            if directory not in trusted
+            for facts in _describe(directory, leads_to=path)
+        ),
     )
 
 
@@ -75,15 +84,15 @@ def _directories_to(path: Path) -> Iterator[Path]:
     seen: set[Path] = set()
     waiting = [path.absolute()]
     while waiting:
-        one = waiting.pop()
-        if one in seen:
+        passed = waiting.pop()
+        if passed in seen:
             continue
-        seen.add(one)
-        if one != path.absolute() and not one.is_symlink():
-            yield one
-        waiting.extend([one.parent] if one != one.parent else [])
+        seen.add(passed)
+        if passed != path.absolute() and not passed.is_symlink():
+            yield passed
+        waiting.extend([passed.parent] if passed != passed.parent else [])
         with suppress(OSError):  # it is not a link
-            waiting.append(one.parent / one.readlink())
+            waiting.append(passed.parent / passed.readlink())
 
 
 def _describe(path: Path, *, is_private: bool = False, leads_to: Path | None = None) -> Iterator[PathFacts]:
@@ -171,33 +180,33 @@ def _check_units(facts: Facts) -> Iterator[Finding]:
 
 
 def _check_permissions(facts: Facts) -> Iterator[Finding]:
-    for one in facts.installation.paths:
-        if _is_writable_by_others(one):
-            what = "change" if one.leads_to is None else f"replace {one.leads_to},"
+    for file in facts.installation.paths:
+        if _is_writable_by_others(file):
+            what = "change" if file.leads_to is None else f"replace {file.leads_to},"
             yield error(
                 "writable-by-others",
-                str(one.path),
-                f"its owner is user {one.owner} and its mode {one.mode & 0o7777:o}: others than root may "
+                str(file.path),
+                f"its owner is user {file.owner} and its mode {file.mode & 0o7777:o}: others than root may "
                 f"{what} what the daemon runs or reads as root",
-                fix=f"chown root:root {one.path} && chmod go-w {one.path}",
-                advice="" if one.leads_to is None else f"move {one.leads_to} to where only root can write",
+                fix=f"chown root:root {file.path} && chmod go-w {file.path}",
+                advice="" if file.leads_to is None else f"move {file.leads_to} to where only root can write",
             )
-        elif one.is_private and one.mode & (stat.S_IRWXG | stat.S_IRWXO):
+        elif file.is_private and file.mode & (stat.S_IRWXG | stat.S_IRWXO):
             yield warning(
                 "readable-by-others",
-                str(one.path),
-                f"its mode is {one.mode & 0o7777:o}: others than root can read it, and it may hold credentials",
-                fix=f"chmod go= {one.path}",
+                str(file.path),
+                f"its mode is {file.mode & 0o7777:o}: others than root can read it, and it may hold credentials",
+                fix=f"chmod go= {file.path}",
             )
 
 
-def _is_writable_by_others(one: PathFacts) -> bool:
+def _is_writable_by_others(file: PathFacts) -> bool:
     """Return whether others than root can change a file, add to a directory, or replace what is on the way to one.
 
     The sticky bit only helps on the way, as in /tmp: there it keeps others from replacing what is root's.
     """
-    is_protected = one.leads_to is not None and one.mode & stat.S_ISVTX
-    return one.owner != 0 or bool(one.mode & (stat.S_IWGRP | stat.S_IWOTH) and not is_protected)
+    is_protected = file.leads_to is not None and file.mode & stat.S_ISVTX
+    return file.owner != 0 or bool(file.mode & (stat.S_IWGRP | stat.S_IWOTH) and not is_protected)
 
 
 def _check_space(facts: Facts) -> Iterator[Finding]:

@@ -46,20 +46,20 @@ class HostFacts:
     paths: frozenset[Path] = frozenset()
 
 
-def find_collisions(wanted: WantedNetwork, host: HostFacts) -> Iterator[str]:
+def find_collisions(new: WantedNetwork, host: HostFacts) -> Iterator[str]:
     """Yield what is in the way of a new network; nothing for one that can be made."""
-    yield from _find_names(wanted, host)
-    yield from _find_parent(wanted, host) if wanted.parent is not None else _find_bridge(wanted, host)
-    for one in wanted.ranges:
-        found = next(_find_overlaps(one, wanted, host), None)  # one that is taken is often taken several times
-        if found is not None and not wanted.may_overlap:
-            others = "--subnet" if wanted.parent is None else "--subnet or --range"
+    yield from _find_names(new, host)
+    yield from _find_parent(new, host) if new.parent is not None else _find_bridge(new, host)
+    for chosen in new.ranges:
+        found = next(_find_overlaps(chosen, new, host), None)  # what is taken is often taken several times
+        if found is not None and not new.may_overlap:
+            others = "--subnet" if new.parent is None else "--subnet or --range"
             yield f"{found}; choose another {others}; or add --allow-overlap if nothing has the same addresses"
 
 
-def _find_names(wanted: WantedNetwork, host: HostFacts) -> Iterator[str]:
-    name = wanted.name
-    known = _find_list(wanted, host)
+def _find_names(new: WantedNetwork, host: HostFacts) -> Iterator[str]:
+    name = new.name
+    known = _find_list(new, host)
     removal = f"cni-bridge network rm --configuration {name}"
     if name in PREDEFINED:
         yield f"Docker keeps the name {name} for a network of its own; choose another NAME"
@@ -79,63 +79,65 @@ def _find_names(wanted: WantedNetwork, host: HostFacts) -> Iterator[str]:
         yield f"{path} exists, and would be taken for a part of {name}; choose another NAME, or move it away"
 
 
-def _find_list(wanted: WantedNetwork, host: HostFacts) -> NetworkConfigurationList | None:
+def _find_list(new: WantedNetwork, host: HostFacts) -> NetworkConfigurationList | None:
     """Return the list that has the name already."""
-    return next((one for one in host.lists if one.name == wanted.name), None)
+    return next((listed for listed in host.lists if listed.name == new.name), None)
 
 
-def _find_parent(wanted: WantedNetwork, host: HostFacts) -> Iterator[str]:
-    name = wanted.parent or ""
+def _find_parent(new: WantedNetwork, host: HostFacts) -> Iterator[str]:
+    name = new.parent or ""
     parent = host.links.get(name)
     if parent is None:
         hint = did_you_mean(name, host.links, "`ip link` shows all", cutoff=0.6)
         yield f"this host has no link {name} for --parent; {hint}"
-    elif wanted.mtu is not None and wanted.mtu > parent.mtu:
-        yield f"--mtu {wanted.mtu} is more than the MTU of {name}, {parent.mtu}; give at most that"
+    elif new.mtu is not None and new.mtu > parent.mtu:
+        yield f"--mtu {new.mtu} is more than the MTU of {name}, {parent.mtu}; give at most that"
 
 
-def _find_bridge(wanted: WantedNetwork, host: HostFacts) -> Iterator[str]:
-    name = bridge_name(wanted.name)
+def _find_bridge(new: WantedNetwork, host: HostFacts) -> Iterator[str]:
+    name = bridge_name(new.name)
     for other in host.lists:
-        if other.name != wanted.name and name in bridges(other):
+        if other.name != new.name and name in bridges(other):
             yield f"the list {other.name} in {other.source} uses the bridge {name}; choose another NAME"
     link = host.links.get(name)
-    known = _find_list(wanted, host)
+    known = _find_list(new, host)
     if link is None or (known is not None and name in bridges(known)):  # it goes with the list
         return
     remedy = f"choose another NAME, or remove the link if nothing uses it: ip link del {name}"
     if link.kind != _BRIDGE:
         yield f"the link {name} exists and is not a bridge; {remedy}"
         return
-    own = () if wanted.is_isolated else tuple(wanted.ranges)
-    gateways = {ip_interface((one.gateway, one.subnet.prefixlen)) for one in own}
+    own = () if new.is_isolated else new.ranges
+    gateways = {ip_interface((chosen.gateway, chosen.subnet.prefixlen)) for chosen in own}
     for address in link.addresses:
         if not address.is_link_local and address not in gateways:
             yield f"the bridge {name} exists with the address {address}; {remedy}"
 
 
-def _find_overlaps(one: AddressRange, wanted: WantedNetwork, host: HostFacts) -> Iterator[str]:
+def _find_overlaps(chosen: AddressRange, new: WantedNetwork, host: HostFacts) -> Iterator[str]:
     for name, other in host.docker_subnets:
-        if overlap(one.subnet, other):
-            yield f"{one.subnet} overlaps {other} of the Docker network {name}"
+        if overlap(chosen.subnet, other):
+            yield f"{chosen.subnet} overlaps {other} of the Docker network {name}"
     for network in host.lists:
-        if network.name != wanted.name:
-            yield from _find_overlaps_with_list(one, network, may_share=wanted.parent is not None)
-    if wanted.parent is not None:
-        yield from _find_own_addresses(one, host)
+        if network.name != new.name:
+            yield from _find_overlaps_with_list(chosen, network, may_share=new.parent is not None)
+    if new.parent is not None:
+        yield from _find_own_addresses(chosen, host)
     else:
-        yield from _find_overlaps_with_host(one.subnet, host, bridge_name(wanted.name))
+        yield from _find_overlaps_with_host(chosen.subnet, host, bridge_name(new.name))
 
 
-def _find_overlaps_with_list(one: AddressRange, network: NetworkConfigurationList, *, may_share: bool) -> Iterator[str]:
+def _find_overlaps_with_list(
+    chosen: AddressRange, network: NetworkConfigurationList, *, may_share: bool
+) -> Iterator[str]:
     """Yield what a list has of a subnet; `may_share` allows it the same subnet, as on one LAN, with another range."""
     where = f"the list {network.name} in {network.source}"
     for taken in find_ranges(network):
-        if overlap(one.subnet, taken.subnet) and not (may_share and one.is_apart(taken)):
-            yield f"{one.subnet} overlaps {taken.subnet} of {where}"
+        if overlap(chosen.subnet, taken.subnet) and not (may_share and chosen.is_apart(taken)):
+            yield f"{chosen.subnet} overlaps {taken.subnet} of {where}"
     for address in sorted(static_addresses(network), key=int):
-        if one.contains(address):
-            yield f"{one.subnet} has the address {address} of {where}"
+        if chosen.contains(address):
+            yield f"{chosen.subnet} has the address {address} of {where}"
 
 
 def _find_overlaps_with_host(subnet: _Subnet, host: HostFacts, bridge: str) -> Iterator[str]:
@@ -150,9 +152,9 @@ def _find_overlaps_with_host(subnet: _Subnet, host: HostFacts, bridge: str) -> I
                 yield f"{subnet} has the host's address {address} on {name}"
 
 
-def _find_own_addresses(one: AddressRange, host: HostFacts) -> Iterator[str]:
+def _find_own_addresses(chosen: AddressRange, host: HostFacts) -> Iterator[str]:
     """Yield the host's addresses that a container on its LAN could get."""
     for name, link in host.links.items():
         for address in link.addresses:
-            if one.contains(address.ip) and address.ip != one.gateway:
-                yield f"{one.first} to {one.last} has the host's own address {address.ip} on {name}"
+            if chosen.contains(address.ip) and address.ip != chosen.gateway:
+                yield f"{chosen.first} to {chosen.last} has the host's own address {address.ip} on {name}"

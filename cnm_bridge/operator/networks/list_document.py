@@ -25,10 +25,14 @@ def bridge_name(name: str) -> str:
     return _PREFIX + (name if _SHORT.fullmatch(name) else sha256(name.encode()).hexdigest()[:_DIGITS])
 
 
-def make_list(wanted: WantedNetwork) -> JsonObject:
+def make_list(network: WantedNetwork) -> JsonObject:
     """Return the list of a network."""
-    plugins = _on_parent(wanted) if wanted.parent is not None else _on_bridge(wanted)
-    return {"cniVersion": _VERSION, "name": wanted.name, "plugins": plugins}
+    if network.parent is None:
+        plugins = _on_bridge(network)
+    else:
+        link = {"type": "macvlan", "master": network.parent, "mode": "bridge"}
+        plugins = [{**link, **_mtu(network), "ipam": _ipam(network)}]
+    return {"cniVersion": _VERSION, "name": network.name, "plugins": plugins}
 
 
 def render_list(document: JsonObject) -> str:
@@ -38,43 +42,41 @@ def render_list(document: JsonObject) -> str:
     return "\n".join(("{", *keys, '  "plugins": [', plugins, "  ]", "}")) + "\n"
 
 
-def _on_parent(wanted: WantedNetwork) -> list[JsonValue]:
-    return [{"type": "macvlan", "master": wanted.parent, "mode": "bridge", **_mtu(wanted), "ipam": _ipam(wanted)}]
-
-
-def _on_bridge(wanted: WantedNetwork) -> list[JsonValue]:
-    bridge: dict[str, JsonValue] = {"type": "bridge", "bridge": bridge_name(wanted.name)}
-    if not wanted.is_isolated:
+def _on_bridge(network: WantedNetwork) -> list[JsonValue]:
+    bridge: dict[str, JsonValue] = {"type": "bridge", "bridge": bridge_name(network.name)}
+    if not network.is_isolated:
         # With hairpin mode a container reaches its own published ports.
-        bridge |= {"isGateway": True, "ipMasq": wanted.is_masqueraded, "hairpinMode": True}
-    plugins: list[JsonValue] = [{**bridge, **_mtu(wanted), "ipam": _ipam(wanted)}, {"type": "firewall"}]
-    if wanted.has_limits:
+        bridge |= {"isGateway": True, "ipMasq": network.is_masqueraded, "hairpinMode": True}
+    plugins: list[JsonValue] = [{**bridge, **_mtu(network), "ipam": _ipam(network)}, {"type": "firewall"}]
+    if network.has_limits:
         plugins.append({"type": "bandwidth", "capabilities": {"bandwidth": True}})
-    if not wanted.is_isolated:
+    if not network.is_isolated:
         plugins.append({"type": "portmap", "capabilities": {"portMappings": True}})
-    if wanted.is_guarded:
-        plugins.append(guard_plugin(wanted.allow, audit=wanted.is_audited))
+    if network.is_guarded:
+        plugins.append(guard_plugin(network.allow, audit=network.is_audited))
     return plugins
 
 
-def _mtu(wanted: WantedNetwork) -> JsonObject:
-    return {} if wanted.mtu is None else {"mtu": wanted.mtu}
+def _mtu(network: WantedNetwork) -> JsonObject:
+    return {} if network.mtu is None else {"mtu": network.mtu}
 
 
-def _ipam(wanted: WantedNetwork) -> JsonObject:
-    if wanted.has_dhcp:
+def _ipam(network: WantedNetwork) -> JsonObject:
+    if network.has_dhcp:
         return {"type": "dhcp"}
-    ranges: list[JsonValue] = [[_range(one, has_gateway=not wanted.is_isolated)] for one in wanted.ranges]
-    if wanted.is_isolated:
+    ranges: list[JsonValue] = [[_range(chosen, has_gateway=not network.is_isolated)] for chosen in network.ranges]
+    if network.is_isolated:
         return {"type": HOST_LOCAL, "ranges": ranges}
-    routes: list[JsonValue] = [{"dst": _DEFAULT_ROUTES[one.subnet.version]} for one in wanted.ranges]
+    routes: list[JsonValue] = [{"dst": _DEFAULT_ROUTES[chosen.subnet.version]} for chosen in network.ranges]
     return {"type": HOST_LOCAL, "ranges": ranges, "routes": routes}
 
 
-def _range(one: AddressRange, *, has_gateway: bool) -> JsonObject:
-    whole = whole_range(one.subnet)
+def _range(chosen: AddressRange, *, has_gateway: bool) -> JsonObject:
+    whole = whole_range(chosen.subnet)
     limits = (
-        {} if (one.first, one.last) == (whole.first, whole.last) else {"rangeStart": one.first, "rangeEnd": one.last}
+        {}
+        if (chosen.first, chosen.last) == (whole.first, whole.last)
+        else {"rangeStart": chosen.first, "rangeEnd": chosen.last}
     )
-    gateway = {"gateway": one.gateway} if has_gateway else {}
-    return {key: str(value) for key, value in ({"subnet": one.subnet} | limits | gateway).items()}
+    gateway = {"gateway": chosen.gateway} if has_gateway else {}
+    return {key: str(value) for key, value in ({"subnet": chosen.subnet} | limits | gateway).items()}
