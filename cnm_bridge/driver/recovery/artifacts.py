@@ -32,6 +32,8 @@ import structlog
 
 from cni_bridge_spec import JsonObject, find_object, find_str, get_objects
 from cni_bridge_state import EndpointRecord
+from cni_invoker import NetworkConfigurationList
+from cnm_bridge.core.lists.address_ranges import reservation_directories
 from cnm_bridge.core.saved_rules import SavedRule, parse_saved_rules
 from cnm_bridge.system.commands import run_command
 
@@ -112,6 +114,16 @@ def find_reservations(directory: Path, network: str) -> Reservations:
         else:
             unwritten.append(file)
     return Reservations(owned=tuple(owned), unwritten=tuple(unwritten))
+
+
+def list_reservations(network: NetworkConfigurationList) -> tuple[PluginArtifact, ...]:
+    """Return host-local's reservations of a list, in all directories that it chooses.
+
+    Raises:
+        JsonError: The plugins cannot parse the list.
+    """
+    directories = map(Path, reservation_directories(network))
+    return tuple(one for directory in directories for one in find_reservations(directory, network.name).owned)
 
 
 def remove_unwritten(file: Path) -> bool:

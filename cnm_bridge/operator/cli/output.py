@@ -165,7 +165,11 @@ def _draw(shown: Table, *, no_trunc: bool, width: int | None, has_colours: bool)
 
     def lines_of(row: Sequence[str], code: str = "") -> Iterator[str]:
         cells = {key: text for key, text in zip(keys, row, strict=True) if key in widths}
-        wrapped = [_wrap(shorten(text, widths[key]), widths[key]) for key, text in cells.items()]
+        shown = {key: shorten(text, widths[key]) for key, text in cells.items()}
+        wrapped = [
+            wrap(text, widths[key], break_long_words=False, break_on_hyphens=False) or [""]
+            for key, text in shown.items()
+        ]
         for texts in zip_longest(*wrapped, fillvalue=""):
             line = (
                 style(text.ljust(widths[key]), code or _STYLES.get(text, ""))
@@ -184,10 +188,6 @@ def _record(heads: Sequence[str], row: Sequence[str]) -> str:
     """Return a row of a table that is wider than the terminal: a line for each column."""
     longest = max(map(len, heads))
     return "\n".join(f"{head.ljust(longest)}  {text}" for head, text in zip(heads, row, strict=True))
-
-
-def _wrap(text: str, width: int) -> Sequence[str]:
-    return wrap(text, width, break_long_words=False, break_on_hyphens=False) or [""]
 
 
 def _cell(row: JsonObject, key: str, *, no_trunc: bool) -> str:

@@ -75,11 +75,7 @@ def _of_others(inventory: Inventory) -> dict[str, Sequence[str]]:
 def _aligned(rows: Sequence[Row]) -> Sequence[str]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     cells = (zip(row, widths, strict=True) for row in sorted(rows))
-    return [_join(text.ljust(width) for text, width in row) for row in cells]
-
-
-def _join(cells: Iterator[str]) -> str:
-    return "  ".join(cells).rstrip()
+    return ["  ".join(text.ljust(width) for text, width in row).rstrip() for row in cells]
 
 
 def _draw(branches: Branches) -> Iterator[str]:

@@ -4,6 +4,7 @@
 
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from ipaddress import IPv4Network, IPv6Network
 from typing import Final
 
@@ -26,8 +27,10 @@ _PACKAGES: Final = {"iptables": "iptables", "nft": "nftables"}
 async def gather_firewall() -> FirewallFacts:
     """Return facts about iptables and nftables in the host's network namespace."""
     version = await read_lines("iptables", "--version")
-    listed = _parse_ruleset(await read_lines("nft", "-j", "list", "ruleset") or ())
-    chains = tuple(_base_chains(listed))
+    listed: Sequence[JsonObject] = ()
+    with suppress(JsonError):  # no nft, or a version without JSON
+        printed = "\n".join(await read_lines("nft", "-j", "list", "ruleset") or ())
+        listed = get_objects(as_object(parse_json(printed.encode()), "ruleset"), "nftables")
     accepting = frozenset(_accepting_chains(listed))
     return FirewallFacts(
         iptables=version[0] if version else None,
@@ -36,28 +39,14 @@ async def gather_firewall() -> FirewallFacts:
         has_nft=shutil.which("nft") is not None,
         dropping_chains=tuple(
             name
-            for chain in chains
-            if find_str(chain, "policy") == "drop"
+            for item in listed
+            if (chain := find_object(item, "chain")) is not None
+            and find_str(chain, "hook") == "forward"
+            and find_str(chain, "policy") == "drop"
             and not _is_judged_elsewhere(chain)
             and (name := _name(chain, "name")) not in accepting
         ),
     )
-
-
-def _parse_ruleset(lines: Sequence[str]) -> Sequence[JsonObject]:
-    """Return the chains, rules and other objects that `nft -j list ruleset` prints."""
-    try:
-        return get_objects(as_object(parse_json("\n".join(lines).encode()), "ruleset"), "nftables")
-    except JsonError:  # no nft, or a version without JSON
-        return ()
-
-
-def _base_chains(listed: Sequence[JsonObject]) -> Iterator[JsonObject]:
-    """Yield the chains at the forward hook."""
-    for item in listed:
-        chain = find_object(item, "chain")
-        if chain is not None and find_str(chain, "hook") == "forward":
-            yield chain
 
 
 def _accepting_chains(listed: Sequence[JsonObject]) -> Iterator[str]:

@@ -10,7 +10,6 @@ from typing import Final
 from cni_bridge_spec import JsonObject, find_str, get_objects, get_str, get_strings
 from cni_invoker import ConfigurationDirectories
 from cnm_bridge.core.engine_facts.container import EngineContainer
-from cnm_bridge.core.engine_facts.network import EngineNetwork
 from cnm_bridge.core.errors import EngineRefused, EngineUnavailable, KernelError
 from cnm_bridge.core.options.cni_options import list_name
 from cnm_bridge.core.settings import Scope, Settings
@@ -104,26 +103,24 @@ async def _gather_engine(
         is_asked = is_plugin and settings.scope is Scope.LOCAL and not quick
         is_found = not is_asked or await finds_driver(engine, settings.driver_name)
     except EngineUnavailable as exc:
-        silent = EngineFacts(address=settings.docker_host, silence=str(exc))
-        return silent, ()
+        return EngineFacts(address=settings.docker_host, silence=str(exc)), ()
     facts = EngineFacts(
         address=settings.docker_host,
         version=found.version,
         is_rootless=found.is_rootless,
-        networks=tuple(_docker_network(network, lists) for network in found_networks),
+        networks=tuple(
+            DockerNetwork(
+                name=network.name,
+                configuration=list_name(network, lists),
+                pools=network.pools,
+                containers=tuple(sorted(endpoint.name for endpoint in network.endpoints.values() if endpoint.name)),
+            )
+            for network in found_networks
+        ),
         namesake=next((one for one in found.network_drivers if one == f"{settings.driver_name}:latest"), ""),
         unused_plugin="" if is_found else settings.driver_name,
     )
     return facts, containers
-
-
-def _docker_network(network: EngineNetwork, lists: Collection[str]) -> DockerNetwork:
-    return DockerNetwork(
-        name=network.name,
-        configuration=list_name(network, lists),
-        pools=network.pools,
-        containers=tuple(sorted(endpoint.name for endpoint in network.endpoints.values() if endpoint.name)),
-    )
 
 
 def _joined(held: JsonObject, containers: Iterable[EngineContainer]) -> Iterator[JoinedEndpoint]:

@@ -8,7 +8,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from ipaddress import IPv4Address, IPv6Address, ip_address
+from ipaddress import ip_address
 from itertools import combinations
 from pathlib import Path
 from typing import Final
@@ -29,7 +29,6 @@ from cnm_bridge.core.lists.address_ranges import (
     find_ranges,
     overlap,
     parse_ranges,
-    reservation_directories,
 )
 from cnm_bridge.core.lists.dhcp import daemon_socket, find_dhcp
 from cnm_bridge.core.lists.plugins import bridges, forwarding_links
@@ -37,7 +36,7 @@ from cnm_bridge.core.planning.mac import plugins_mac
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.driver.attach.leases import find_listener
 from cnm_bridge.driver.ipam.sections import Sections, read_section, section_files
-from cnm_bridge.driver.recovery.artifacts import PluginArtifact, find_reservations
+from cnm_bridge.driver.recovery.artifacts import PluginArtifact, list_reservations
 from cnm_bridge.operator.doctor.facts import ConfiguredNetwork, Facts, Finding, Severity, error, note, warning
 
 _PACKAGE: Final = "containernetworking-plugins"
@@ -99,7 +98,7 @@ async def _gather(
         problems, warnings = preflight.all_problems, preflight.all_warnings
     try:
         parse_ranges(network)
-        reserved = _reserved(network)
+        reserved = tuple(ip_address(one.address) for one in list_reservations(network) if one.address)
         plugins_mac(network, {}, {})
     except JsonError as exc:
         problems, reserved = (*problems, f"the plugins cannot parse it: {exc}"), ()
@@ -127,37 +126,22 @@ async def _examine_dhcp(network: NetworkConfigurationList) -> str:
     return ""
 
 
-def _reserved(network: NetworkConfigurationList) -> tuple[IPv4Address | IPv6Address, ...]:
-    return tuple(
-        ip_address(one.address)
-        for directory in reservation_directories(network)
-        for one in find_reservations(Path(directory), network.name).owned
-        if one.address
-    )
-
-
 def _find_dead(network: NetworkConfigurationList, used: frozenset[str]) -> tuple[str, ...]:
     """Return the files of host-local's reservations on a network whose container neither we nor libcni's cache have."""
     try:
-        directories = reservation_directories(network)
+        found = list_reservations(network)
     except JsonError:
         return ()
-    found = [one for directory in directories for one in find_reservations(Path(directory), network.name).owned]
-    cached = sorted(_list_cache_files())
+    cached: list[str] = []
+    for directory in _CACHE_DIRECTORIES:
+        with suppress(OSError):  # the directory may not exist
+            cached += (file.name for file in (directory / "results").iterdir())
+    cached.sort()
     return tuple(
         one.what
         for one in found
         if used.isdisjoint((one.container_id, one.address)) and not _is_cached(one, cached) and _is_old(Path(one.what))
     )
-
-
-def _list_cache_files() -> frozenset[str]:
-    """Return the names of other runtimes' cache files."""
-    found: set[str] = set()
-    for directory in _CACHE_DIRECTORIES:
-        with suppress(OSError):  # the directory may not exist
-            found.update(file.name for file in (directory / "results").iterdir())
-    return frozenset(found)
 
 
 def _is_cached(reservation: PluginArtifact, files: Sequence[str]) -> bool:

@@ -4,6 +4,7 @@
 
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -26,16 +27,11 @@ _VERSION: Final = re.compile(r"v?(\d+)\.(\d+)(?:\.(\d+))?")
 
 def read_sysctls() -> Mapping[str, str]:
     """Return the host's settings, see `Facts`."""
-    values = ((name, _read(Path("/proc/sys", *name.split("."))).strip()) for name in _SYSCTLS)
-    return {name: value for name, value in values if value}
-
-
-def _read(path: Path) -> str:
-    """Return the content of a file, "" if it does not exist."""
-    try:
-        return path.read_text("utf-8", "replace")
-    except OSError:
-        return ""
+    values = {}
+    for name in _SYSCTLS:
+        with suppress(OSError):  # the kernel does not have it
+            values[name] = Path("/proc/sys", *name.split(".")).read_text("utf-8", "replace").strip()
+    return values
 
 
 def check_kernel(facts: Facts) -> Iterator[Finding]:

@@ -15,7 +15,6 @@ from cni_invoker import (
     ConfigurationDirectories,
     Limits,
     NetworkConfigurationList,
-    PluginFinding,
     Runtime,
     installed_plugins,
     run_preflight,
@@ -238,13 +237,10 @@ async def _make_valid(wanted: WantedNetwork, settings: Settings, file: Path) -> 
     network = NetworkConfigurationList.from_document(make_list(wanted), source=file)
     found = await run_preflight(_runtime(settings), network)
     if found.all_problems:
-        hints = [_NO_EGRESS] if wanted.is_guarded and any(map(_is_missing_egress, found.plugins)) else []
+        missing = {plugin.type for plugin in found.plugins if plugin.problems and plugin.path is None}
+        hints = [_NO_EGRESS] if wanted.is_guarded and "egress" in missing else []
         raise Refused("\n".join([*found.all_problems, *hints]))
     return network
-
-
-def _is_missing_egress(found: PluginFinding) -> bool:
-    return found.type == "egress" and bool(found.problems) and found.path is None
 
 
 def find_notes(wanted: WantedNetwork, file: Path) -> Iterator[str]:

@@ -7,19 +7,17 @@ import shlex
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import pairwise
-from pathlib import Path
 from typing import Final
 
 from cni_invoker import ConfigurationDirectories, ConfigurationIndex, NetworkConfigurationList
 from cni_invoker.errors import ConfigurationNotFound
 from cnm_bridge.core.engine_facts.network import EngineNetwork
 from cnm_bridge.core.errors import Refused, UnknownName
-from cnm_bridge.core.lists.address_ranges import reservation_directories
 from cnm_bridge.core.lists.plugins import bridges
 from cnm_bridge.core.options.cni_options import CONFIGURATION
 from cnm_bridge.core.saved_rules import parse_saved_rules
 from cnm_bridge.core.settings import Settings
-from cnm_bridge.driver.recovery.artifacts import find_reservations
+from cnm_bridge.driver.recovery.artifacts import list_reservations
 from cnm_bridge.operator.host import read_lines
 from cnm_bridge.operator.networks.collisions import PREDEFINED
 from cnm_bridge.operator.networks.creation import ENGINE_LIMIT_S
@@ -112,15 +110,11 @@ async def _find_list(
 
 def _refuse_reserved(network: NetworkConfigurationList) -> None:
     """Refuse a list that no Docker network has while addresses are reserved: another runtime may use it."""
-    reserved = [
-        one.address
-        for directory in reservation_directories(network)
-        for one in find_reservations(Path(directory), network.name).owned
-    ]
+    reserved = list_reservations(network)
     if reserved:
         raise Refused(
             f"Docker has no network with the list {network.name}, and addresses of it are reserved, such as "
-            f"{reserved[0]}: another runtime may use it. If none does, remove {network.source} yourself"
+            f"{reserved[0].address}: another runtime may use it. If none does, remove {network.source} yourself"
         )
 
 

@@ -55,7 +55,7 @@ def test(settings: Settings, *, outside: str | None, network: str, as_json: bool
     The image is made from the host's static busybox; nothing is downloaded. Everything is removed at the end, also
     after a failure, after Ctrl-C, and when the terminal is closed.
     """
-    steps = _run(settings, network, outside, _discard if as_json else _show)
+    steps = _run(settings, network, outside, (lambda _: None) if as_json else _show)
     failed = [step for step in steps if step.outcome is Outcome.FAILED]
     if as_json:
         rows = [{"step": one.name, "result": one.outcome.value, "detail": one.detail} for one in steps]
@@ -68,10 +68,6 @@ def test(settings: Settings, *, outside: str | None, network: str, as_json: bool
 
 def _show(step: Step) -> None:
     echo(fold(f"{step.outcome:<8} {step.name:<10} {printable(step.detail)}", terminal_width(), hang=_DETAIL))
-
-
-def _discard(_: Step) -> None:
-    pass
 
 
 def _run(settings: Settings, network: str, outside: str | None, show: Callable[[Step], None]) -> list[Step]:

@@ -141,18 +141,13 @@ def _route(route: JsonObject) -> str:
 
 def _plugin(plugin: JsonObject) -> JsonObject:
     executions = get_object(plugin, "executions")
+    added, deleted = find_object(executions, "ADD"), find_object(executions, "DEL")
+    # A DEL that is older than the last ADD was an earlier attempt's, and would look like a fault.
+    is_old = added is not None and deleted is not None and get_str(deleted, "time") <= get_str(added, "time")
     last = {
-        verb.lower(): _execution(get_object(executions, verb))
-        for verb in executions
-        if not (verb == "DEL" and _is_before_add(executions))
+        verb.lower(): _execution(get_object(executions, verb)) for verb in executions if not (verb == "DEL" and is_old)
     }
     return {"type": get_str(plugin, "type"), "added": "yes" if get_bool(plugin, "isAdded") else "no", **last}
-
-
-def _is_before_add(executions: JsonObject) -> bool:
-    """Return whether the last DEL is older than the last ADD: it was an earlier attempt's, and looks like a fault."""
-    added, deleted = find_object(executions, "ADD"), find_object(executions, "DEL")
-    return added is not None and deleted is not None and get_str(deleted, "time") <= get_str(added, "time")
 
 
 def _execution(execution: JsonObject) -> str:

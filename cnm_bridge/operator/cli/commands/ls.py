@@ -12,11 +12,7 @@ from cni_bridge_spec import JsonObject, find_int, find_object, find_str, get_obj
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.operator.cli.admin_client import AdminClient
 from cnm_bridge.operator.cli.command import Command, ExitStatus
-from cnm_bridge.operator.cli.containers import (
-    Inventory,
-    dynamic_addresses,
-    take_inventory,
-)
+from cnm_bridge.operator.cli.containers import Inventory, dynamic_addresses, take_inventory
 from cnm_bridge.operator.cli.daemon_settings import asks_daemon
 from cnm_bridge.operator.cli.output import UNKNOWN, Shown, Table, age, changed_text, ports_text, shows
 from cnm_bridge.operator.cli.tree import draw_tree
@@ -134,7 +130,7 @@ def _row(endpoint: JsonObject, inventory: Inventory) -> JsonObject:
         "dynamic": " ".join(dynamic_addresses(endpoint)),
         "key": _key(endpoint),
         "mac": find_str(endpoint, "mac"),
-        "ports": ports_text(get_objects(endpoint, "ports")) or _not_published(endpoint),
+        "ports": ports_text(get_objects(endpoint, "ports")) or (find_str(endpoint, "notPublished") and "not published"),
         "mode": get_str(endpoint, "mode"),
         "age": age(find_int(endpoint, "createdAt")),
         "phase": get_str(endpoint, "phase"),
@@ -147,7 +143,3 @@ def _key(endpoint: JsonObject) -> str:
     sticky = find_object(endpoint, "sticky") or {}
     missed = " ".join(get_strings(sticky, "missed"))
     return f"{find_str(sticky, 'key') or ''}{f' (not {missed})' if missed else ''}"
-
-
-def _not_published(endpoint: JsonObject) -> str:
-    return "not published" if find_str(endpoint, "notPublished") else ""

@@ -9,14 +9,7 @@ from typing import Final
 
 import click
 
-from cni_bridge_spec import (
-    JsonObject,
-    find_str,
-    get_object,
-    get_objects,
-    get_str,
-    get_strings,
-)
+from cni_bridge_spec import JsonObject, JsonValue, find_str, get_object, get_objects, get_str, get_strings
 from cnm_bridge.core.engine_facts.network import EngineNetwork
 from cnm_bridge.core.errors import EngineUnavailable
 from cnm_bridge.core.options.cni_options import list_name
@@ -193,8 +186,12 @@ def _with_names(document: JsonObject, docker_host: str) -> JsonObject:
         known = asyncio.run(_ask_engine(docker_host, [get_str(one, "id") for one in unclear]))
     except EngineUnavailable:
         return document
-    named = (_with_name(network, known.get(get_str(network, "id")), lists) for network in networks)
-    return {**document, "networks": [*named]}
+    named: list[JsonValue] = []
+    for network in networks:
+        found = known.get(get_str(network, "id"))
+        names = {} if found is None else {"name": found.name, "configuration": list_name(found, lists)}
+        named.append({**network, **names})
+    return {**document, "networks": named}
 
 
 async def _ask_engine(host: str, ids: Iterable[str]) -> Mapping[str, EngineNetwork]:
@@ -202,12 +199,6 @@ async def _ask_engine(host: str, ids: Iterable[str]) -> Mapping[str, EngineNetwo
 
     engine = Engine(host, _ENGINE_LIMIT_S)
     return {one: network for one in ids if (network := await engine.find_network(one)) is not None}
-
-
-def _with_name(document: JsonObject, network: EngineNetwork | None, lists: Collection[str]) -> JsonObject:
-    if network is None:
-        return document
-    return {**document, "name": network.name, "configuration": list_name(network, lists)}
 
 
 def _has_list(network: JsonObject, lists: Collection[str]) -> bool:
