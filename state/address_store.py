@@ -26,7 +26,7 @@ class AddressStore:
     """Typed records of pools and addresses in a `Database`; a change is on disk when its method returns."""
 
     def __init__(self, db: Database) -> None:
-        self._pools = Table(db, "pool", AddressPoolRecord)
+        self.pools = Table(db, "pool", AddressPoolRecord)
         self._addresses = Table(db, "address", AddressRecord)
         self._by_address = self._addresses.index(
             lambda record: () if record.address is None else ((record.section, record.address.ip),)
@@ -35,7 +35,7 @@ class AddressStore:
 
     def load(self) -> Iterator[RecordDamaged]:
         """Parse the content of the database; yield what is damaged."""
-        yield from self._pools.load()
+        yield from self.pools.load()
         yield from self._addresses.load()
 
     @property
@@ -46,22 +46,6 @@ class AddressStore:
     def reservations(self) -> tuple[AddressRecord, ...]:
         """Return the addresses for which an IPAM plugin may have a reservation."""
         return tuple(record for record in self.addresses() if record.reservation is not None)
-
-    def pools(self) -> tuple[AddressPoolRecord, ...]:
-        """Return all pools, by ID."""
-        return self._pools.all()
-
-    def find_pool(self, pool_id: PoolId) -> AddressPoolRecord | None:
-        """Return a pool, None if there is none."""
-        return self._pools.find(pool_id)
-
-    async def put_pool(self, record: AddressPoolRecord) -> None:
-        """Store a pool, in place of an earlier record."""
-        await self._pools.put(record)
-
-    async def remove_pool(self, pool_id: PoolId) -> None:
-        """Remove the record of a pool, if there is one."""
-        await self._pools.remove(pool_id)
 
     def addresses(self) -> tuple[AddressRecord, ...]:
         """Return all addresses, by ID."""
@@ -89,11 +73,7 @@ class AddressStore:
         await self._addresses.put(record)
 
     async def remove_address(self, record_id: AddressId) -> None:
-        """Remove an address's record, which must be in RELEASING: its DEL is done.
-
-        Raises:
-            WrongPhase: It is in another phase.
-        """
+        """Remove an address's record, which must be in RELEASING (or `WrongPhase`): its DEL is done."""
         self._check(record_id, None)
         await self._addresses.remove(record_id)
 

@@ -156,7 +156,7 @@ class Store:
         records = {
             "network": self.networks(),
             "endpoint": self.endpoints(),
-            "pool": self.ipam.pools(),
+            "pool": self.ipam.pools.all(),
             "address": self.ipam.addresses(),
             "memory": self.memories.all(),
         }
@@ -230,11 +230,7 @@ class Store:
         await self._write_endpoint(record)
 
     async def remove_endpoint(self, endpoint_id: EndpointId) -> None:
-        """Remove an endpoint's record, which must be in DELETING: its DEL is done.
-
-        Raises:
-            WrongPhase: It is in another phase.
-        """
+        """Remove an endpoint's record, which must be in DELETING (or `WrongPhase`): its DEL is done."""
         self._check(endpoint_id, None)
 
         def announce(record: EndpointRecord | None) -> None:

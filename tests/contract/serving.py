@@ -73,7 +73,7 @@ class Served:
     def records(self) -> tuple[object, ...]:
         """Return everything that is stored."""
         ipam = self.store.ipam
-        return (*self.store.networks(), *self.store.endpoints(), *ipam.pools(), *ipam.addresses())
+        return (*self.store.networks(), *self.store.endpoints(), *ipam.pools.all(), *ipam.addresses())
 
 
 @asynccontextmanager

@@ -131,14 +131,14 @@ class IpamService:
             raise Refused(f"{section} cannot be used: {'; '.join(preflight.all_problems)}")
         await self._refuse_overlap(section, chosen)
         pool = _new_pool(render_pool_id(chosen, secrets.token_hex(_DIGITS)), chosen)
-        await self.store.ipam.put_pool(pool)
+        await self.store.ipam.pools.put(pool)
         log.info("pool.given", pool_id=pool.id)
         return pool
 
     async def _refuse_overlap(self, section: IpamSection, chosen: ChosenPool) -> None:
         """Refuse a pool with addresses that Docker has from another section, too."""
         others = []
-        for pool in self.store.ipam.pools():
+        for pool in self.store.ipam.pools.all():
             if pool.section != section.name and overlap(pool.subnet, chosen.subnet):
                 other = None
                 with suppress(Refused):  # its section is no longer there
@@ -158,7 +158,7 @@ class IpamService:
     async def release_pool(self, pool_id: PoolId) -> None:
         """Remove a pool, if there is one. Its network is gone, so addresses that it still has are released."""
         await self.releases.release_all(self.store.ipam.in_pool(pool_id))
-        await self.store.ipam.remove_pool(pool_id)
+        await self.store.ipam.pools.remove(pool_id)
 
     async def request_address(self, request: RequestAddress) -> IpInterface:
         """Reserve an address, and return it with its prefix length.
@@ -168,7 +168,7 @@ class IpamService:
             CniError: The plugin refuses, such as when all addresses are assigned.
             KernelError: The plugin has not run.
         """
-        pool = self.store.ipam.find_pool(request.pool) or await self._make_again(request.pool)
+        pool = self.store.ipam.pools.find(request.pool) or await self._make_again(request.pool)
         if request.is_gateway and pool.gateway is not None and request.address in {None, pool.gateway}:
             return ip_interface(f"{pool.gateway}/{pool.subnet.prefixlen}")  # the plugin never assigns it
         section = await asyncio.to_thread(self.sections.find, pool.section)
@@ -291,7 +291,7 @@ class IpamService:
         )
         section = await asyncio.to_thread(self.sections.find, found.section)
         record = _new_pool(pool_id, choose_pool(section, request))
-        await self.store.ipam.put_pool(record)
+        await self.store.ipam.pools.put(record)
         log.warning("pool.rebuilt", pool_id=pool_id)
         return record
 

@@ -55,7 +55,7 @@ class UnclaimedAddresses:
 
         Raises `StateError` if a record cannot be written.
         """
-        if not self.store.ipam.pools() and self.store.ipam.is_empty:
+        if not self.store.ipam.pools.all() and self.store.ipam.is_empty:
             self.uncertain = ()
             return
         try:
@@ -74,18 +74,18 @@ class UnclaimedAddresses:
         for pool in _in_both(first.pools, second.pools):
             if not self.store.ipam.in_pool(pool.id):
                 log.warning("pool.dead", pool_id=pool.id)
-                await self.store.ipam.remove_pool(pool.id)
+                await self.store.ipam.pools.remove(pool.id)
 
     async def _look(self) -> Unclaimed:
         before = time.time() - self.settled_s
-        pools = [pool for pool in self.store.ipam.pools() if pool.created_at <= before]
+        pools = [pool for pool in self.store.ipam.pools.all() if pool.created_at <= before]
         addresses = [address for address in self.store.ipam.addresses() if address.created_at <= before]
         identity = await self.engine.identity()
         networks = await self.engine.ipam_networks(self.driver)
         found = await asyncio.to_thread(find_unclaimed, pools, addresses, networks, identity)  # there may be thousands
         for pool in found.identified:
-            if self.store.ipam.find_pool(pool.id) is pool:
-                await self.store.ipam.put_pool(replace(pool, engine=identity))
+            if self.store.ipam.pools.find(pool.id) is pool:
+                await self.store.ipam.pools.put(replace(pool, engine=identity))
         return found
 
     async def _release(self, unclaimed: Sequence[AddressRecord], used: frozenset[str]) -> None:

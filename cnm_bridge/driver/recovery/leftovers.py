@@ -120,7 +120,8 @@ class LeftoverFinder:
 
     async def _find_reservations(self, networks: Iterable[str], configurations: Iterable[JsonObject]) -> Reservations:
         records, addresses = self.store.endpoints(), self.store.ipam.reservations()
-        sections = (*(pool.section for pool in self.store.ipam.pools()), *(address.section for address in addresses))
+        pools = self.store.ipam.pools.all()
+        sections = (*(pool.section for pool in pools), *(address.section for address in addresses))
         names = {*networks, *sections, *filter(None, (record.attachment.network for record in records))}
         reserved = (address.reservation.configuration for address in addresses if address.reservation is not None)
         stored = (*configurations, *(record.attachment.configuration for record in records), *reserved)

@@ -55,7 +55,7 @@ class IpamDocuments:
                 "gateway": None if pool.gateway is None else str(pool.gateway),
                 "addresses": len(self.store.ipam.in_pool(pool.id)),
             }
-            for pool in self.store.ipam.pools()
+            for pool in self.store.ipam.pools.all()
         ]
 
     def describe_pending(self) -> list[JsonValue]:

@@ -108,7 +108,7 @@ class Metrics:
             single=single,
             endpoints=self.store.endpoints(),
             configurations={network.id: network.configuration or network.name for network in networks},
-            subnets={pool.id: str(pool.subnet) for pool in self.store.ipam.pools()},
+            subnets={pool.id: str(pool.subnet) for pool in self.store.ipam.pools.all()},
             addresses=self.store.ipam.addresses(),
         )
 

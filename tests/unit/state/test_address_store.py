@@ -50,34 +50,34 @@ RESERVED = replace(PENDING, phase=AddressPhase.RESERVED, address=ADDRESS)
 async def test_records_survive_a_restart(tmp_path: Path) -> None:
     """A store that is opened again has the same records, and finds them by pool and by section and address."""
     store = Store.open(tmp_path)
-    await store.ipam.put_pool(POOL)
+    await store.ipam.pools.put(POOL)
     await store.ipam.put_address(PENDING)
     assert store.ipam.find_holders("lan", ADDRESS.ip) == ()
     await store.ipam.put_address(RESERVED)
     store.close()
     with closing(Store.open(tmp_path)) as again:
-        assert again.ipam.pools() == (POOL,)
+        assert again.ipam.pools.all() == (POOL,)
         assert again.ipam.in_pool(POOL.id) == again.ipam.addresses() == (RESERVED,)
         assert again.ipam.find_holders("lan", ADDRESS.ip) == (RESERVED,)
         assert again.ipam.find_holders("wan", ADDRESS.ip) == ()
         await again.ipam.put_address(replace(RESERVED, phase=AddressPhase.RELEASING))
         await again.ipam.remove_address(RESERVED.id)
-        await again.ipam.remove_pool(POOL.id)
+        await again.ipam.pools.remove(POOL.id)
         assert again.ipam.is_empty
         assert again.ipam.find_holders("lan", ADDRESS.ip) == again.ipam.in_pool(POOL.id) == ()
-        assert again.ipam.pools() == ()
+        assert again.ipam.pools.all() == ()
 
 
 async def test_an_export_has_them(tmp_path: Path) -> None:
     """An import restores what an export has; an export of an earlier build, without them, can be imported too."""
     store = Store.open(tmp_path / "one")
-    await store.ipam.put_pool(POOL)
+    await store.ipam.pools.put(POOL)
     await store.ipam.put_address(PENDING)
     document = store.export_document()
     store.close()
     assert len(get_objects(document, "addresses")) == 1
     other = Store.open_imported(tmp_path / "two", document)
-    assert (other.ipam.pools(), other.ipam.addresses()) == ((POOL,), (PENDING,))
+    assert (other.ipam.pools.all(), other.ipam.addresses()) == ((POOL,), (PENDING,))
     other.close()
     earlier = {key: value for key, value in document.items() if key not in {"pools", "addresses"}}
     empty = Store.open_imported(tmp_path / "three", earlier)

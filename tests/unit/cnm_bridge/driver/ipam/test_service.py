@@ -117,7 +117,7 @@ async def serve(tmp_path: Path, plugins: Plugins) -> AsyncIterator[IpamService]:
         releases=releases,
     )
     for pool, part in ((POOL, None), (HIGH, ip_network("10.1.2.128/25"))):
-        await store.ipam.put_pool(address_pool(pool, sub_pool=part))
+        await store.ipam.pools.put(address_pool(pool, sub_pool=part))
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(releases.run())
         for _ in ADDRESSES:

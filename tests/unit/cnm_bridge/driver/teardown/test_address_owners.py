@@ -120,7 +120,9 @@ async def test_a_container_of_another_driver(store: Store, name: str | None, sho
     """It is known by its name, if the engine sent it."""
     subnet = IPv4Network("10.1.2.0/24")
     facts = {"sub_pool": None, "gateway": None, "engine": None}
-    await store.ipam.put_pool(AddressPoolRecord(id=PoolId("pool"), section="lan", subnet=subnet, created_at=0, **facts))
+    await store.ipam.pools.put(
+        AddressPoolRecord(id=PoolId("pool"), section="lan", subnet=subnet, created_at=0, **facts)
+    )
     record = address_record(name=name)
     await store.ipam.put_address(record)
     assert describe_holders(store, "lan", [TAKEN]) == ""
@@ -134,7 +136,9 @@ async def test_the_address_that_docker_requested_for_the_endpoint(store: Store) 
     """On a network whose IPAM driver this is, with the section of its own list, no other container can have it."""
     subnet = IPv4Network("10.1.2.0/24")
     facts = {"sub_pool": None, "gateway": None, "engine": None}
-    await store.ipam.put_pool(AddressPoolRecord(id=PoolId("pool"), section="lan", subnet=subnet, created_at=0, **facts))
+    await store.ipam.pools.put(
+        AddressPoolRecord(id=PoolId("pool"), section="lan", subnet=subnet, created_at=0, **facts)
+    )
     await store.ipam.put_address(address_record(name="web"))
     reserved = replace(address_record(name="web"), phase=AddressPhase.RESERVED, address=ip_interface(f"{TEXT}/24"))
     await store.ipam.put_address(reserved)
