@@ -110,9 +110,6 @@ def _parse(kind: type[R], key: str, document: JsonObject) -> R:
         raise RecordDamaged(key, exc) from exc
 
 
-_SCHEMA: Final = "state/export"
-
-
 def render_export(meta: Mapping[str, str], records: Mapping[str, Iterable[object]]) -> Iterator[bytes]:
     """Yield the export as JSON, record by record; the records are given by what their keys begin with."""
     others = {key: value for key, value in meta.items() if key != SCHEMA_KEY}
@@ -132,7 +129,7 @@ def parse_export(document: JsonValue) -> Mapping[str, bytes]:
         ImportRefused: It is not an export, a record is damaged or duplicated, or it has another schema version.
     """
     try:
-        checked = load_validator(_SCHEMA)(document)
+        checked = load_validator("state/export")(document)
     except JsonError as exc:
         raise ImportRefused(f"this is not an exported state: {exc}") from exc
     version = get_int(checked, "schema")

@@ -209,12 +209,7 @@ class _Write:
 
 @dataclass(frozen=True, slots=True)
 class _Files:
-    """An open LevelDB.
-
-    Attributes:
-        found: How many keys it has, without that of the count.
-        count: How many it had after the last write.
-    """
+    """An open LevelDB; it has `found` keys without that of the count, and had `count` after the last write."""
 
     db: "plyvel.DB"
     found: int

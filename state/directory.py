@@ -46,12 +46,7 @@ class Damage:
 
 
 def lock_directory(directory: Path) -> int:
-    """Create a private directory and return a descriptor that holds its lock as long as it is open.
-
-    Raises:
-        StateLocked: Another process holds the lock.
-        StateUnusable: It cannot be created or locked.
-    """
+    """Create a private directory and return a descriptor that holds its lock as long as it is open."""
     try:
         directory.mkdir(mode=_DIRECTORY_MODE, parents=True, exist_ok=True)
         directory.chmod(_DIRECTORY_MODE)

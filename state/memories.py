@@ -38,8 +38,7 @@ class Memories:
     def next_of(self, before: EndpointRecord | None, record: EndpointRecord) -> MemoryRecord | None:
         """Return what to remember when an endpoint's record is replaced; None if it gets no other addresses or MAC."""
         sticky = record.attachment.sticky
-        has_been_attached = before is not None and before.phase.is_attached
-        is_same = has_been_attached and before is not None and _having(before) == _having(record)
+        is_same = before is not None and before.phase.is_attached and _having(before) == _having(record)
         if sticky is None or not record.phase.is_attached or not record.addresses or is_same:
             return None
         return MemoryRecord(

@@ -76,11 +76,7 @@ class PoolRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessRecord:
-    """A process; the start time distinguishes it from later ones with the same ID.
-
-    Attributes:
-        started: When it started, in clock ticks since boot (proc(5)).
-    """
+    """A process; its start, in clock ticks since boot (proc(5)), distinguishes it from later ones with the same ID."""
 
     pid: int
     started: int

@@ -139,12 +139,7 @@ def next_step(error: str) -> str:
 
 
 class KernelError(Exception):
-    """The kernel refused a step; reads as `cannot <operation> <subject>: <reason>`.
-
-    Attributes:
-        operation: The operation, e.g. `move out`.
-        subject: Its object, e.g. `link eth0 of /run/cni-bridge/netns/4f2a`.
-    """
+    """The kernel refused a step; reads as `cannot move out link eth0 of /run/cni-bridge/netns/4f2a: <reason>`."""
 
     def __init__(self, operation: str, subject: str, reason: str, errno: int | None = None) -> None:
         super().__init__(f"cannot {operation} {subject}: {reason}")

@@ -94,11 +94,7 @@ class Neighbour:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sysctl:
-    """A setting that plugins changed.
-
-    Attributes:
-        name: Its path below /proc/sys in the staging namespace, e.g. `net/ipv4/conf/eth0/arp_notify`.
-    """
+    """A setting that plugins changed; its name is a path below /proc/sys, e.g. `net/ipv4/conf/eth0/arp_notify`."""
 
     name: str
     value: str

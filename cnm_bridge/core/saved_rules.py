@@ -43,11 +43,7 @@ class SavedRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedRules:
-    """All of the output.
-
-    Attributes:
-        policies: The policy of each chain, `-` for one that is not built in. Those of all tables together.
-    """
+    """All of the output, with the policy of each chain of all tables; it is `-` for one that is not built in."""
 
     rules: tuple[SavedRule, ...]
     policies: Mapping[str, str]

@@ -122,9 +122,6 @@ DNS_BEFORE_START: Final = EngineVersion(28, 1)
 """The first version that calls EndpointOperInfo after it has written resolv.conf and before the process starts."""
 
 _FORGETS_NETWORKS: Final = EngineVersion(29, 1)
-
 _PROGRAMS_INTERNAL: Final = 29
-
 _LEAVES_IPV6: Final = 26
-
 _MISTAKES_ADDRESSES: Final = 28  # from 28.0 to 28.5

@@ -12,7 +12,7 @@ from typing import Final
 
 from cni_bridge_spec import JsonObject
 from cni_bridge_state import AddressPoolRecord
-from cni_invoker import NetworkConfigurationList, Result
+from cni_invoker import Result
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.ipam.sections import IpamSection
 from cnm_bridge.core.lists.address_ranges import AddressRange
@@ -50,11 +50,7 @@ def is_assignable(section: IpamSection, pool: AddressPoolRecord, address: IpAddr
 
 
 def plan_address(section: IpamSection, pool: AddressPoolRecord, address: IpAddress | None) -> Addressing:
-    """Return the plugin's input for an address, or for any.
-
-    Raises:
-        Refused: The section no longer has the pool's subnet.
-    """
+    """Return the plugin's input for an address, or for any; refuse a section that no longer has the pool's subnet."""
     network = section.configuration
     ranges = section.ranges
     if ranges is not None:
@@ -70,7 +66,9 @@ def plan_address(section: IpamSection, pool: AddressPoolRecord, address: IpAddre
             raise Refused(
                 f"{section} has no range in {part} any more, but {has}; put it back, or make the network again"
             )
-        network = _with_ranges(section, narrowed)
+        ipam = {key: value for key, value in section.ipam.items() if key not in _RANGE_KEYS}
+        plugin: JsonObject = {**section.plugin.document, "ipam": {**ipam, "ranges": [[*narrowed]]}}
+        network = with_plugins(section.configuration, [plugin])
     if address is None:
         return Addressing(configuration=network)
     planned = plan_addresses(network, (address,), (), internal=False)
@@ -78,11 +76,7 @@ def plan_address(section: IpamSection, pool: AddressPoolRecord, address: IpAddre
 
 
 def take_address(pool: AddressPoolRecord, result: Result, requested: IpAddress | None) -> IPv4Interface | IPv6Interface:
-    """Return the address that Docker learns.
-
-    Raises:
-        Refused: The plugin has assigned more than one, one that is not in the pool, or another one than was requested.
-    """
+    """Return the address that Docker learns; refuse any but exactly one, of the pool, and as requested."""
     given = [ip.address for ip in result.ips]
     shown = ", ".join(map(str, given)) or "none"
     if len(given) != 1 or given[0].ip not in pool.subnet:
@@ -113,9 +107,3 @@ def _part(addresses: AddressRange, pool: AddressPoolRecord) -> tuple[IpAddress, 
     last = min(int(addresses.last), int(pool.sub_pool[-1]))
     kind = type(addresses.first)
     return (kind(first), kind(last)) if first <= last else None
-
-
-def _with_ranges(section: IpamSection, ranges: list[JsonObject]) -> NetworkConfigurationList:
-    ipam = {key: value for key, value in section.ipam.items() if key not in _RANGE_KEYS}
-    plugin: JsonObject = {**section.plugin.document, "ipam": {**ipam, "ranges": [[*ranges]]}}
-    return with_plugins(section.configuration, [plugin])

@@ -79,11 +79,7 @@ class IpamSection:
 
 
 def section_of_list(network: NetworkConfigurationList) -> IpamSection:
-    """Return the IPAM section of a list: that of its first plugin with one.
-
-    Raises:
-        Refused: It has none.
-    """
+    """Return the IPAM section of a list, that of its first plugin with one; refuse a list without one."""
     for plugin in network.plugins:
         if plugin.ipam_type is not None:
             return _make(network.document, network.name, ipam_configuration(plugin), network.source)
@@ -148,11 +144,7 @@ class ChosenPool:
 
 
 def section_name(options: Mapping[str, str]) -> str | None:
-    """Return the name of the section that the user's options name; None without the option, as compose sends none.
-
-    Raises:
-        BadOption: It is empty, or there is another option.
-    """
+    """Return the name of the section that the user's options name; None without the option, as compose sends none."""
     for option in options:
         if option != OPTION:
             raise BadOption.unknown(option, [OPTION])
@@ -168,11 +160,7 @@ def has_subnet(section: IpamSection, subnet: IpNetwork) -> bool:
 
 
 def choose_pool(section: IpamSection, request: RequestPool) -> ChosenPool:
-    """Return the pool for a request: the subnet that the user gave, or the section's first range of the family.
-
-    Raises:
-        Refused: The section has no such subnet.
-    """
+    """Return the pool for a request: the subnet that the user gave, or the section's first range of the family."""
     ranges = section.ranges
     if ranges is None:
         return _choose_unread(section, request)

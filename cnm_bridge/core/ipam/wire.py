@@ -65,11 +65,7 @@ class RequestAddress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleaseAddress:
-    """A ReleaseAddress request.
-
-    Attributes:
-        pool: The pool; empty for an address that a network driver chose.
-    """
+    """A ReleaseAddress request; its pool is empty for an address that a network driver chose."""
 
     pool: PoolId
     address: IPv4Address | IPv6Address

@@ -179,7 +179,7 @@ def chosen_routes(snapshot: Snapshot, *, internal: bool) -> tuple[Route, ...]:
     """
     taken = {*_implied(snapshot), *(DEFAULT_ROUTES if internal else ())}
     best: dict[IpNetwork, Route] = {}
-    for route in sorted(_expressible(snapshot), key=_metric):
+    for route in sorted(_expressible(snapshot), key=lambda route: route.metric):
         if route.destination not in taken:
             best.setdefault(route.destination, route)
     hops = (best[default].gateway for default in DEFAULT_ROUTES if default in best)
@@ -190,10 +190,6 @@ def chosen_routes(snapshot: Snapshot, *, internal: bool) -> tuple[Route, ...]:
         for route in snapshot.routes
         if best.get(route.destination) is route and (route.gateway is None or _is_reached(route.gateway, reached))
     )
-
-
-def _metric(route: Route) -> int:
-    return route.metric
 
 
 def _is_reached(hop: IpAddress, networks: Iterable[IpNetwork]) -> bool:

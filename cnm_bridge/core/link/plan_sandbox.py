@@ -109,11 +109,7 @@ class SandboxPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """The state of a sandbox once libnetwork has configured a link.
-
-    Attributes:
-        destinations: The destinations of routes through the link in the main table.
-    """
+    """The addresses of a link that libnetwork has configured, and where routes through it in the main table lead."""
 
     addresses: tuple[IpInterface, ...]
     destinations: tuple[IpNetwork, ...]

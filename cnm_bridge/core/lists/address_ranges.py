@@ -3,6 +3,8 @@
 """The address ranges of `host-local` or `cni-ipam-etcd` in a list, and whether Docker's IPAM has other pools; pure.
 
 Where Docker's IPAM chooses a pool, its subnet and gateway must be those of the plugins' IPAM.
+
+A section of another shape is a `JsonError`; a range with an invalid address is left out.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -73,11 +75,7 @@ def find_ranges(network: NetworkConfigurationList) -> tuple[AddressRange, ...]:
 
 
 def parse_ranges(network: NetworkConfigurationList) -> tuple[AddressRange, ...]:
-    """Return the ranges of a list without those whose addresses are invalid.
-
-    Raises:
-        JsonError: They have another shape.
-    """
+    """Return the ranges of a list without those whose addresses are invalid."""
     return tuple(
         addresses
         for plugin in network.plugins
@@ -88,21 +86,13 @@ def parse_ranges(network: NetworkConfigurationList) -> tuple[AddressRange, ...]:
 
 
 def ranges_of(ipam: JsonObject) -> tuple[tuple[JsonObject, AddressRange], ...]:
-    """Return the ranges of one IPAM section, each with its part of the section, without invalid ones.
-
-    Raises:
-        JsonError: They have another shape.
-    """
+    """Return the ranges of one IPAM section, each with its part of the section, without invalid ones."""
     parsed = ((document, _parse_range(document)) for document in _range_documents(ipam))
     return tuple((document, addresses) for document, addresses in parsed if addresses is not None)
 
 
 def reservation_directories(network: NetworkConfigurationList) -> tuple[str, ...]:
-    """Return the directories in which host-local keeps the reservations of all networks.
-
-    Raises:
-        JsonError: The list names one that is not a text.
-    """
+    """Return the directories in which host-local keeps the reservations of all networks."""
     return tuple(
         find_str(find_object(plugin.document, "ipam") or {}, "dataDir") or _DATA_DIR
         for plugin in network.plugins
@@ -145,9 +135,6 @@ def find_pool_problem(network: NetworkConfigurationList, pools: Sequence[PoolRec
 
     Only some plugins can be checked: those with ranges, and `static`, which accepts any address. For others,
     the result of ADD is checked. A pool that this driver has given Docker replaces the list's own ranges.
-
-    Raises:
-        JsonError: The ranges cannot be parsed.
     """
     ipam_type = next((plugin.ipam_type for plugin in network.plugins if plugin.ipam_type), None)
     others = [pool for pool in pools if not pool.is_own]
@@ -174,24 +161,14 @@ def find_pool_problem(network: NetworkConfigurationList, pools: Sequence[PoolRec
 
 
 def refuse_other_pools(network: NetworkConfigurationList, pools: Sequence[PoolRecord]) -> None:
-    """Refuse pools that the list's IPAM plugin does not have.
-
-    Raises:
-        JsonError: The ranges cannot be parsed.
-        Refused: A pool or its gateway differs from the list's.
-    """
+    """Refuse pools that the list's IPAM plugin does not have."""
     problem = find_pool_problem(network, pools)
     if problem is not None:
         raise Refused(f"{problem.text}; {problem.remedy}")
 
 
 def refuse_outside(network: NetworkConfigurationList, wanted: Iterable[IPv4Address | IPv6Address], origin: str) -> None:
-    """Refuse `cni.ips` outside host-local's ranges; host-local's own error does not name them.
-
-    Raises:
-        JsonError: The ranges cannot be parsed.
-        Refused: There is such an address.
-    """
+    """Refuse `cni.ips` outside host-local's ranges; host-local's own error does not name them."""
     ranges = parse_ranges(network) if network.plugins[0].ipam_type == HOST_LOCAL else ()
     for address in wanted:
         if ranges and not any(one.contains(address) for one in ranges):

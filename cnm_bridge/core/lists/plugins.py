@@ -55,7 +55,14 @@ def forwarding_links(network: NetworkConfigurationList) -> tuple[str, ...]:
 
     Empty if the host does not forward them, as with `macvlan`.
     """
-    return tuple(dict.fromkeys(_forwarding_links(network)))
+    links: dict[str, None] = {}
+    for plugin in network.plugins:
+        is_gateway = any(plugin.document.get(key) is True for key in ("isGateway", "isDefaultGateway"))
+        if plugin.type == "bridge" and is_gateway:
+            links[bridge_of(plugin.document)] = None
+        elif plugin.type == "ptp":
+            links[""] = None
+    return tuple(links)
 
 
 def refuse_without_ipv6(network: NetworkConfigurationList, is_ipv6_on: Callable[[str], bool | None]) -> None:
@@ -128,16 +135,6 @@ def find_missing_links(
             continue
         if name and name not in existing:
             yield name, f"{key} of plugin {plugin.type}"
-
-
-def _forwarding_links(network: NetworkConfigurationList) -> Iterator[str]:
-    for plugin in network.plugins:
-        if plugin.type == "bridge" and any(
-            plugin.document.get(key) is True for key in ("isGateway", "isDefaultGateway")
-        ):
-            yield bridge_of(plugin.document)
-        elif plugin.type == "ptp":
-            yield ""
 
 
 def _find_text(document: JsonObject, key: str) -> str | None:

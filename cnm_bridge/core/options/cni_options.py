@@ -137,9 +137,6 @@ def merge_options(network: Mapping[str, str], endpoint: Mapping[str, str]) -> di
 
     `docker run --network name=N,driver-opt=…` converts options to lower case, so an endpoint's option overrides the
     network's option that differs only in case.
-
-    Raises:
-        BadOption: An option is given twice.
     """
     defaults, own = _with_known_spelling(network), _with_known_spelling(endpoint)
     spelt = {name.lower(): name for name in defaults}
@@ -152,11 +149,7 @@ def different_options(one: Mapping[str, str], other: Mapping[str, str]) -> tuple
 
 
 def parse_options(network: Mapping[str, str], endpoint: Mapping[str, str] | None = None) -> Options:
-    """Parse the options of a network and, if given, those of an endpoint on it, which take precedence.
-
-    Raises:
-        BadOption: An option is unknown, is not one of endpoints, or its value is invalid.
-    """
+    """Parse the options of a network and, if given, those of an endpoint on it, which take precedence."""
     given, unknown = split_unknown(endpoint or {})
     further = parse_entries(given)
     given.pop(ALLOW, None)  # in addition to the network's

@@ -85,12 +85,7 @@ class LinkSetting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Announcements:
-    """How the addresses of a network's endpoints are announced to their neighbours.
-
-    Attributes:
-        count: How often, 0 for never.
-        interval_s: The time between two announcements, in seconds.
-    """
+    """How often the addresses of a network's endpoints are announced to their neighbours, and with which pause."""
 
     count: int = _MOST_MESSAGES
     interval_s: float = 1.0

@@ -57,11 +57,7 @@ _USUAL_PREFIXES: Final = {4: 24, 6: 64}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Addressing:
-    """The parts of the plugins' input that carry requested values.
-
-    Attributes:
-        configuration: The list, with the values that must be in a plugin's configuration.
-    """
+    """The parts of the plugins' input that carry requested values; the list has those that fit nowhere else."""
 
     configuration: NetworkConfigurationList
     args: tuple[tuple[str, str], ...] = ()

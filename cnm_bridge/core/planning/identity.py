@@ -53,11 +53,7 @@ _LONGEST_HOST_NAME: Final = 63
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identified:
-    """An attachment with the identity of a container.
-
-    Attributes:
-        left_out: Which arguments, aliases and labels no plugin can receive, in words.
-    """
+    """An attachment with the identity of a container, and what of that no plugin can receive, in words."""
 
     attachment: AttachmentRecord
     left_out: tuple[str, ...] = ()

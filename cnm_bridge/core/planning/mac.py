@@ -68,18 +68,14 @@ def _mac_of(plugin: PluginConfiguration, args: Mapping[str, str], capability_arg
     passed = find_str(capability_args, "mac") if "mac" in plugin.capabilities else None
     match plugin.type:
         case "bridge":
-            mac = passed or _argument_of(document) or args.get("MAC")
+            mac = passed or find_str(cni_args_of(document), "mac") or args.get("MAC")
         case "macvlan" | "tap":
             mac = passed or args.get("MAC") or find_str(document, "mac")
         case "tuning":
-            mac = _argument_of(document) or passed or args.get("MAC") or find_str(document, "mac")
+            mac = find_str(cni_args_of(document), "mac") or passed or args.get("MAC") or find_str(document, "mac")
         case _:
             mac = passed
     return None if mac is None else _as_kernel_shows(mac)
-
-
-def _argument_of(document: JsonObject) -> str | None:
-    return find_str(cni_args_of(document), "mac")
 
 
 def _as_kernel_shows(mac: str) -> str:

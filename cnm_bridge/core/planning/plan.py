@@ -132,11 +132,7 @@ class Plan:
 
 
 def plan_attachment(request: PlanRequest) -> Plan:
-    """Return the plan for an endpoint, without a negotiated version and an attach mode.
-
-    Raises:
-        Refused: The list cannot do what is requested, and the text says which plugin can; or the list is malformed.
-    """
+    """Return the plan for an endpoint, without a negotiated version and a mode; refuse what the list cannot do."""
     network = request.network
     try:
         return _plan(request)

@@ -162,11 +162,7 @@ def with_moved_mac(plan: Plan, snapshot: Snapshot) -> Snapshot:
 
 
 def refuse_ignored(plan: Plan, snapshot: Snapshot) -> None:
-    """Refuse a result in which plugins ignored a requested value.
-
-    Raises:
-        Refused: An address or the MAC differs; or Docker would configure an address differently from the plugins.
-    """
+    """Refuse a result in which plugins ignored a requested value, or that Docker would configure differently."""
     name = plan.configuration.name
     refuse_missing_addresses(plan.configuration, plan.addresses, snapshot)
     chosen = choose_interface(snapshot, RequestedInterface())
