@@ -4,17 +4,16 @@
 
 A link that is made in the sandbox is unknown to libnetwork, which has three consequences:
 
-* dockerd panics if a sandbox has two such links, was restored after a restart of dockerd, and the container is removed
+* dockerd panics if a sandbox with two such links was restored after a restart of dockerd, and the container is removed
   (seen with Engine 28.5). So each sandbox gets one at most.
 * libnetwork numbers the links that it moves from the lowest number that is free among those it knows. If our link is
   `eth0`, its first link is to become `eth0`, too, and the start of the container fails. So a container with several
-  networks gets no such link. If its networks are not known, as while dockerd boots, it gets none either, unless the
-  link cannot be moved: then it is made, because a container on one network starts with it.
+  networks gets no such link, nor one whose networks are not known, as while dockerd boots, unless the link cannot be
+  moved: a container on one network starts with it.
 * Before Engine 28, dockerd fails to restore a sandbox with such a link after its own restart.
 
-That needs the container that the sandbox belongs to. Other containers may run in it, too: those with `--network
-container:`, and those that a process of the container runs itself. The engine's list says which ones share the sandbox
-of another. It is answered without a lock, also while the engine waits for a call of ours. A container that shares a
+That needs the container that the sandbox belongs to. Other containers may run in it, too (`--network container:`). The
+engine's list, which it answers without a lock, says which ones share the sandbox of another. A container that shares a
 sandbox is younger than its owner, so without an answer the oldest one is taken; with an answer, only a listed one.
 
 An engine that boots starts containers and does not answer. Who such a container is, is read from dockerd's own file,
@@ -229,16 +228,13 @@ class PlaceFinder:
         is_running = owner.container is not None and owner.container.is_running
         if obstacle is None and is_running and is_guarded(Endpoint(record).network):
             obstacle = _OPEN_AT_FIRST
+        network = self.store.find_network(record.network_id)
         return Place(
             obstacle=obstacle,
             owner=owner,
-            template=self._find_template(record),
+            template=None if network is None else parse_options(network.options).identity_args,
             link_local=await self._find_link_local(record, owner) if obstacle is None else (),
         )
-
-    def _find_template(self, record: EndpointRecord) -> JsonObject | None:
-        network = self.store.find_network(record.network_id)
-        return None if network is None else parse_options(network.options).identity_args
 
     async def _find_link_local(self, record: EndpointRecord, owner: SandboxOwner) -> tuple[IpInterface, ...]:
         """Return the addresses of `--link-local-ip`; none, if it is not known which there are."""

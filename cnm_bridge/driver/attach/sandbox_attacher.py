@@ -113,7 +113,8 @@ class SandboxAttacher:
             return await self._attach(record)
 
     async def _attach(self, record: EndpointRecord) -> EndpointRecord:
-        if Path(record.attachment.netns) == staging_path(self.run_dir, record.attachment.id) and _has_left(record):
+        has_left = record.added_plugins > int(record.attachment.has_reservation)
+        if has_left and Path(record.attachment.netns) == staging_path(self.run_dir, record.attachment.id):
             return await self._join_again(record)
         place = await self.places.find(record)
         record = place.identify(record)
@@ -211,13 +212,7 @@ class SandboxAttacher:
         return record
 
     async def _finish(
-        self,
-        endpoint: Endpoint,
-        pin: Pin,
-        expected: Snapshot,
-        link_local: tuple[IpInterface, ...],
-        *,
-        is_off: bool,
+        self, endpoint: Endpoint, pin: Pin, expected: Snapshot, link_local: tuple[IpInterface, ...], *, is_off: bool
     ) -> Snapshot:
         finish = Finish(
             mac=None if _plugins_set_mac(endpoint) else expected.link.mac,
@@ -289,11 +284,6 @@ async def _restore(pin: Pin) -> None:
         log.warning("sandbox.not_restored", error=str(exc))
 
 
-def _has_left(record: EndpointRecord) -> bool:
-    """Return whether all plugins of an endpoint have run, and it is not joined any more."""
-    return record.added_plugins > int(record.attachment.has_reservation)
-
-
 def _with_chain(record: EndpointRecord, netns: Path) -> EndpointRecord:
     """Return a record whose plugins run next, in a namespace; from now on, DEL of all of them is pending."""
     return replace(record, attachment=replace(record.attachment, netns=str(netns)), deleted=())
@@ -309,7 +299,6 @@ def _plugins_set_mac(endpoint: Endpoint) -> bool:
 
 
 def _refuse_other_mac(endpoint: Endpoint, expected: Snapshot, snapshot: Snapshot) -> None:
-    """Refuse a link with another MAC than the one that Docker knows."""
     mac = expected.link.mac
     if mac is not None and snapshot.link.mac != mac:
         raise Refused(

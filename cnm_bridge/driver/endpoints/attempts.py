@@ -2,12 +2,11 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Runs the plugins of CreateEndpoint and Join in every attach mode, undoes a failure, and repeats a refused attempt.
 
-DeleteEndpoint is answered before the plugins have run (docs/decisions/answer-before-del.md). Most later calls do not
-notice, because plugins can run ADD and DEL for several containers concurrently. But an endpoint that is being deleted,
-or dead, may still hold what a new one needs. There is one rule for an ADD that a plugin refuses: it waits for the
-pending teardowns of its CNI network, tears down what is dead there, and is tried again, three times at most. What calls
-themselves make and undo does not count. If it asks for addresses that it may do without (`cni.sticky`), it is tried
-again without them. dockerd holds a lock of the network meanwhile, so all waits of a call end after ten seconds.
+There is one rule for an ADD that a plugin refuses: it waits for the pending teardowns of its CNI network, because an
+endpoint that is being deleted may hold what a new one needs, tears down what is dead there, and is tried again, three
+times at most. What calls themselves make and undo does not count. If it asks for addresses that it may do without
+(`cni.sticky`), it is tried again without them. dockerd holds a lock of the network meanwhile, so all waits of a call
+end after ten seconds. See docs/retries.md.
 """
 
 import asyncio
@@ -122,7 +121,7 @@ class Contention:
 
     def note_attempt(self) -> None:
         """Note that an attempt begins now: teardowns that end from now on may let the next one succeed."""
-        self._ended = self.dead.teardowns.count_ended(self.network)
+        self._ended = self.dead.teardowns.pending.ended[self.network]
 
     async def wait_or_raise(self, exc: PluginFailed) -> None:
         """Return when another attempt may succeed after a plugin refused an ADD; raise `exc` if none may.
@@ -151,9 +150,8 @@ class Contention:
     async def _wait_before_retry(self) -> bool:
         """Wait until another attempt may succeed; return whether one may.
 
-        One may if an attempt to tear down another endpoint of the CNI network has ended since `note_attempt`: also one
-        that failed, because plugins may have freed something before. Dead endpoints are searched for when no teardown
-        is pending, or when the pending ones have freed nothing.
+        One may if `_has_ended`, also by an attempt that failed, because plugins may have freed something before. Dead
+        endpoints are searched for when no teardown is pending, or when the pending ones have freed nothing.
         """
         while self._retries and self.remaining_s:
             pending, is_first = self._pending, self._retries == _RETRIES
@@ -169,13 +167,12 @@ class Contention:
 
     @property
     def _pending(self) -> frozenset[EndpointId]:
-        """The other endpoints of the network that are being torn down."""
         return self.dead.teardowns.leaving_network(self.network) - {self.endpoint.endpoint_id}
 
     @property
     def _has_ended(self) -> bool:
         """Whether an attempt to tear down another endpoint of the network has ended since `note_attempt`."""
-        return self._ended != self.dead.teardowns.count_ended(self.network)
+        return self._ended != self.dead.teardowns.pending.ended[self.network]
 
     async def _wait_or_retry(self, holders: Collection[EndpointId], again: Iterable[EndpointId]) -> bool:
         """Wait until none of the holders is being deleted; return whether that was so in time.
@@ -199,7 +196,6 @@ class Contention:
         return True
 
     def _describe_pending(self) -> str:
-        """Return a message that names an endpoint still being deleted on the CNI network, "" if there is none."""
         for record in filter(None, map(self.dead.store.find_endpoint, sorted(self._pending))):
             return f"perhaps what it needs is not free yet: {self._describe(record)}; {_WHAT_TO_DO}"
         return ""

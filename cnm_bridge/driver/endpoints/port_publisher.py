@@ -39,8 +39,6 @@ from cnm_bridge.system.scheduling import TimeSlice
 log = structlog.get_logger()
 
 _LOGGED: Final = 100
-"""The number of ports of one container that are logged."""
-
 
 T = TypeVar("T")
 
@@ -173,7 +171,6 @@ class PortPublisher:
 
     @contextmanager
     def _publication(self, endpoint_id: EndpointId) -> Iterator[_Publication]:
-        """Yield the publication of an endpoint's ports, which can be interrupted until the end of the block."""
         publication = self._under_way[endpoint_id] = _Publication()
         try:
             yield publication
@@ -225,7 +222,8 @@ class PortPublisher:
 
         def find_owner(mapping: PortMapping) -> str | None:
             for endpoint_id in self.claims.find_overlapping(mapping):
-                if endpoint_id != record.id and self._is_of_another_container(endpoint_id, record):
+                owner = self.store.find_endpoint(endpoint_id)
+                if endpoint_id != record.id and owner is not None and not _same_container(owner, record):
                     return f"it is already published for endpoint {endpoint_id}"
             return None
 
@@ -246,10 +244,6 @@ class PortPublisher:
         for mapping in mappings:
             self.claims.discard(endpoint_id, mapping)
             await time_slice.pause()
-
-    def _is_of_another_container(self, endpoint_id: EndpointId, record: EndpointRecord) -> bool:
-        owner = self.store.find_endpoint(endpoint_id)
-        return owner is not None and not _same_container(owner, record)
 
     async def _restore(self, record: EndpointRecord, new: Iterable[PortMapping]) -> None:
         """Store an earlier record, and give up the claims to new ports; keep them if the record cannot be written."""

@@ -2,8 +2,8 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Executes the calls about one endpoint: create, join, leave, delete.
 
-Each call takes the endpoint's lock, reads its record, calls its attacher, and stores the new record.
-`cnm_bridge.driver.endpoints.attempts` undoes a failure, and repeats it after a refusal that may pass.
+Each call takes the endpoint's lock, reads its record, calls its attacher, and stores the new record. `Attempts` undoes
+a failure, and repeats it after a refusal that may pass.
 """
 
 from contextlib import suppress
@@ -103,8 +103,7 @@ class EndpointService:
     async def join(self, request: Join, caller: ProcessRecord | None) -> Joined:
         """Join an endpoint to a sandbox.
 
-        In modes that attach in the sandbox, nothing is left of the endpoint after an error of the attachment; if the
-        cleanup takes long or fails, it continues in the background.
+        In modes that attach in the sandbox, an error of the attachment leaves nothing, as one of `create`.
 
         Raises:
             RecordNotFound, WrongPhase: There is no attached endpoint with that ID.
@@ -143,7 +142,8 @@ class EndpointService:
         if self.store.find_network(request.network_id) is None:  # the state is lost: rounds ask the engine that has it
             with suppress(StateError):
                 await self.planner.lists.engine_import.find(request.network_id)
-        if self._is_being_deleted(request.endpoint_id):  # a plugin of its teardown may hang
+        seen = self.store.find_endpoint(request.endpoint_id)
+        if seen is not None and seen.phase is Phase.DELETING:  # a plugin of its teardown may hang
             return
         async with self.locks.hold(request.endpoint_id):
             record = self.store.find_endpoint(request.endpoint_id)
@@ -248,10 +248,6 @@ class EndpointService:
         found = self.store.endpoints_with_mac(record.attachment.network, record.mac) if record.mac else ()
         is_taken = any(endpoint_id != record.id for endpoint_id in found)
         return without_request(record, keeps_mac=not is_taken)
-
-    def _is_being_deleted(self, endpoint_id: EndpointId) -> bool:
-        record = self.store.find_endpoint(endpoint_id)
-        return record is not None and record.phase is Phase.DELETING
 
     def _attacher(self, record: EndpointRecord) -> Attacher:
         return self.attachers[record.attachment.mode]

@@ -38,18 +38,13 @@ _IFNAME: Final = "eth0"
 """CNI_IFNAME of all reservations: each has a container ID of its own."""
 
 
-def namespace_path(run_dir: Path) -> Path:
-    """Return the path of the namespace that IPAM plugins receive."""
-    return run_dir / "ipam" / "netns"
-
-
 class PluginRuns:
     """Runs ADD and DEL of IPAM plugins. After a `KernelError`, when there is no namespace, the plugin has not run."""
 
     def __init__(self, runtime: Runtime, kernel: Kernel, run_dir: Path) -> None:
         self._runtime = runtime
         self._kernel = kernel
-        self.netns = namespace_path(run_dir)
+        self.netns = run_dir / "ipam" / "netns"
         self._lock = asyncio.Lock()
         self._running = 0
 
@@ -91,7 +86,6 @@ def _network(reservation: ReservationRecord) -> NetworkConfigurationList:
 
 
 def _attachment(record: AddressRecord, reservation: ReservationRecord) -> Attachment:
-    """Return the attachment that an address is to its IPAM plugin."""
     return Attachment(
         container_id=record.id,
         ifname=_IFNAME,
@@ -238,7 +232,6 @@ class Releases:
         await self._retries.run(self._attempt)
 
     async def _attempt(self, pending: PendingRelease) -> bool:
-        """Make one attempt; return whether the address is released."""
         while holders := self._find_holders(pending.key):
             for holder in holders:
                 self._waiting.setdefault(holder, set()).add(pending)

@@ -147,7 +147,6 @@ class IpamService:
         refuse_overlap(section, chosen, others)
 
     async def _find_section(self, request: RequestPool) -> IpamSection:
-        """Return the section that a request names, or the only one with its subnet."""
         name = section_name(request.options)
         if name is not None:
             return await asyncio.to_thread(self.sections.find, name)
@@ -179,7 +178,11 @@ class IpamService:
             await self._refuse_held(pool, request.address, is_gateway=request.is_gateway)
             if is_assignable(section, pool, request.address):
                 return await self._reserve_after_releases(section, pool, request)
-            return await self._keep(pool, request, ip_interface(f"{request.address}/{pool.subnet.prefixlen}"))
+            address = ip_interface(f"{request.address}/{pool.subnet.prefixlen}")
+            record = replace(_new_address(pool, request), phase=AddressPhase.RESERVED, address=address)
+            await self.store.ipam.put_address(record)
+        log.info("address.reserved", pool_id=pool.id, address=str(address), name=request.name)
+        return address
 
     async def release_address(self, request: ReleaseAddress) -> None:
         """Begin the release of an address, if it is reserved.
@@ -218,7 +221,6 @@ class IpamService:
                     raise
 
     async def _reserve(self, section: IpamSection, pool: AddressPoolRecord, request: RequestAddress) -> IpInterface:
-        """Have the plugin reserve the requested address, or any."""
         plan = plan_address(section, pool, request.address)
         network = await self.runtime.negotiate(plan.configuration)
         reservation = ReservationRecord(
@@ -253,13 +255,6 @@ class IpamService:
                     f"{section} assigned {address}, which {describe_address(record)} has since before the range was "
                     "extended; try again for another address"
                 )
-
-    async def _keep(self, pool: AddressPoolRecord, request: RequestAddress, address: IpInterface) -> IpInterface:
-        """Store an address that no plugin can assign."""
-        record = replace(_new_address(pool, request), phase=AddressPhase.RESERVED, address=address)
-        await self.store.ipam.put_address(record)
-        log.info("address.reserved", pool_id=pool.id, address=str(address), name=request.name)
-        return address
 
     async def _refuse_held(self, pool: AddressPoolRecord, address: IpAddress, *, is_gateway: bool) -> None:
         """Refuse an address that is reserved; if it is being released, wait for that."""

@@ -9,7 +9,6 @@ the same client identifiers.
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -52,7 +51,8 @@ class LeaseKeeper:
     store: Store
     leases: Leases
     locks: KeyedLocks[EndpointId]
-    _states: dict[Path, DhcpState] = field(default_factory=dict, init=False)
+    states: dict[Path, DhcpState] = field(default_factory=dict, init=False)
+    """What is known about each daemon, by its socket."""
     _found: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _slots: dict[str, asyncio.Semaphore] = field(
         default_factory=lambda: defaultdict(lambda: asyncio.Semaphore(_AT_ONCE)), init=False
@@ -61,11 +61,6 @@ class LeaseKeeper:
     def __post_init__(self) -> None:
         self.store.when_phase_changed(self._note)
 
-    @property
-    def states(self) -> Mapping[Path, DhcpState]:
-        """What is known about each daemon, by its socket."""
-        return self._states
-
     async def run(self) -> None:
         """Watch until cancelled."""
         watched: set[Path] = set()
@@ -73,8 +68,8 @@ class LeaseKeeper:
             self._note(record, is_removed=False)
         async with asyncio.TaskGroup() as tasks:
             while True:
-                for socket in self._states.keys() - watched:
-                    tasks.create_task(self._watch(socket, self._states[socket]))
+                for socket in self.states.keys() - watched:
+                    tasks.create_task(self._watch(socket, self.states[socket]))
                     watched.add(socket)
                 self._found.clear()
                 await self._found.wait()
@@ -83,11 +78,11 @@ class LeaseKeeper:
         socket = _socket_of(record)
         if socket is None:
             return
-        if record.phase is Phase.JOINED and not is_removed and socket not in self._states:
-            self._states[socket] = DhcpState()
+        if record.phase is Phase.JOINED and not is_removed and socket not in self.states:
+            self.states[socket] = DhcpState()
             self._found.set()
-        elif record.phase is not Phase.JOINED and socket in self._states:
-            self._states[socket].lost.pop(record.id, None)
+        elif record.phase is not Phase.JOINED and socket in self.states:
+            self.states[socket].lost.pop(record.id, None)
 
     async def _watch(self, socket: Path, state: DhcpState) -> None:
         """Get leases again whenever another daemon listens at a socket."""

@@ -59,7 +59,6 @@ class TeardownQueue:
         await self.pending.run(self._attempt)
 
     async def _attempt(self, pending: Pending) -> bool:
-        """Make one attempt; return whether the teardown has completed."""
         with traced(endpoint_id=pending.key):
             await self._wait_quiet(pending)
             await self._attempt_in_slot(pending)
@@ -126,10 +125,6 @@ class TeardownQueue:
         """Return those of `leaving` that are on a CNI network, without attempts that are undone for their own call."""
         found = map(self.store.find_endpoint, self._ids(lambda pending: pending.is_leaving and pending.undo is None))
         return frozenset(record.id for record in found if record is not None and record.attachment.network == network)
-
-    def count_ended(self, network: str) -> int:
-        """Return how many attempts have ended to tear down endpoints of a CNI network, as `leaving_network`."""
-        return self.pending.ended[network]
 
     @property
     def requested_ids(self) -> frozenset[EndpointId]:
@@ -302,7 +297,6 @@ class TeardownQueue:
 
 
 def _log_wait(leaving: Collection[Pending]) -> None:
-    """Log that a call waits for these endpoints, if there are any."""
     if leaving:
         ids = sorted(pending.key for pending in leaving)
         log.info("endpoint.waits", count=len(ids), leaving=ids[:_LOGGED])

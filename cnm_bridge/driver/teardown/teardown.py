@@ -2,9 +2,8 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Undoes an endpoint from any phase: runs DEL, removes link and namespace, and deletes the record; may be repeated.
 
-There is no other implementation: a failed create, DeleteEndpoint and recovery after a crash all use this one. Before it
-begins, it looks whether a container uses the endpoint although its record is out of date, and whether a plugin that a
-killed daemon left running still works on it.
+There is no other undo. Before it begins, it looks whether a container uses the endpoint although its record is out of
+date, and whether a plugin that a killed daemon left running still works on it.
 """
 
 import asyncio
@@ -155,12 +154,10 @@ class Teardown:
         log.info("endpoint.join_undone", endpoint_id=kept.id)
 
     def _progress(self, pending: Pending) -> "_Progress":
-        return _Progress(
-            store=self.store,
-            owners=self.owners,
-            pending=pending,
-            kept=frozenset() if pending.kept is None else _attached_plugins(pending.kept),
-        )
+        kept = frozenset[int]()
+        if pending.kept is not None:  # the plugins for which a DEL is pending
+            kept = frozenset(range(len(Endpoint(pending.kept).network.plugins))) - plugins_without_delete(pending.kept)
+        return _Progress(store=self.store, owners=self.owners, pending=pending, kept=kept)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -202,11 +199,6 @@ class _Progress:
 
 def _with_deleted(record: EndpointRecord, pending: Pending) -> EndpointRecord:
     return replace(record, deleted=tuple(sorted(pending.deleted)))
-
-
-def _attached_plugins(record: EndpointRecord) -> frozenset[int]:
-    """Return the indexes of the plugins for which a DEL is pending."""
-    return frozenset(range(len(Endpoint(record).network.plugins))) - plugins_without_delete(record)
 
 
 def first_pending_plugin(record: EndpointRecord) -> str | None:
