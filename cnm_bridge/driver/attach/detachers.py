@@ -6,11 +6,10 @@ CNI plugins clean up completely only if DEL finds the link in the namespace of A
 the addresses of the result (measured): they find masquerade rules, for example, by these addresses. So in mode *move*
 the link is brought back to its staging namespace, from wherever it is; a veth replaces a link that no longer exists.
 
-In mode *sandbox* DEL runs through the pin. It keeps the sandbox, with the link and its addresses,
-until then; usually the container has ended and Docker has removed its own mount. If the container is running (`docker
-network disconnect`), the link is moved to a staging namespace first. DEL also runs there if the link is gone, because
-the host was rebooted or an operator removed it. That namespace is then mounted at the pin: plugins receive the path of
-ADD in any case.
+In mode *sandbox* DEL runs through the pin, which keeps the sandbox with the link and its addresses until then. If the
+container is running (`docker network disconnect`), or the link is gone, because the host was rebooted or an operator
+removed it, DEL runs in a staging namespace. That is then mounted at the pin: plugins receive the path of ADD in any
+case.
 """
 
 import re

@@ -2,9 +2,9 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """The DHCP leases of endpoints: which daemon keeps one, how to get it again, how to release it.
 
-The IPAM plugin `dhcp` passes its requests to the CNI DHCP daemon, whose leases are in its memory: another process at
-the same socket has none of them. The first plugin of a list gets the lease itself, in its ADD, and releases it in its
-DEL. Here the IPAM plugin `dhcp` is executed alone: the link and its addresses stay as they are.
+The CNI DHCP daemon has its leases in its memory: another process at the same socket has none of them. The first plugin
+of a list gets the lease itself, in its ADD, and releases it in its DEL. Here the IPAM plugin `dhcp` is executed alone:
+the link and its addresses stay as they are.
 """
 
 import asyncio
@@ -29,7 +29,6 @@ from cnm_bridge.system.sockets import find_peer
 _NO_SLOT: Final = DeleteHooks(in_slot=False)
 
 _LIMIT_S: Final = 2.0
-"""Time limit of a connection to the daemon."""
 
 
 @dataclass(frozen=True, slots=True)

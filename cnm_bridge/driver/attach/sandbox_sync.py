@@ -2,15 +2,13 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """After libnetwork has configured a sandbox, adds what the plugins made but the reply to Join could not express.
 
-The engine determines when that is. From 28 on the sandbox exists at Join, and the engine calls EndpointOperInfo (and
-ProgramExternalConnectivity) after it has placed the link. Before 28 the sandbox of a starting container is made later,
-and no call follows; for `docker network connect` one follows in most cases. Then the driver waits until the link
-leaves the host namespace, and watches the sandbox by netlink until libnetwork is done there, some milliseconds later.
+From Engine 28 on the engine calls after it has placed the link. Before, the sandbox of a starting container is made
+after Join, and no call follows. Then the driver waits until the link leaves the host namespace, and watches the sandbox
+by netlink until libnetwork is done there, some milliseconds later. See
+docs/decisions/apply-what-join-cannot-return.md.
 
-Then the addresses are announced to other hosts on the same network. A container that comes back with its address may
-have another MAC, or be on another host. Neighbours keep the old MAC until their entry expires, 20 to 45 seconds in
-measurements, unless the address is announced. libnetwork announces only the addresses of links that it moves, from
-Engine 28 on, and in a form that changes no neighbour's entry (seen with 28.5: ARP for 0.0.0.0).
+Then the addresses are announced to other hosts on the same network: their neighbour entries may have another MAC, and
+libnetwork announces only links that it moves, in a form that changes no entry (seen with 28.5: ARP for 0.0.0.0).
 """
 
 import asyncio
@@ -312,7 +310,6 @@ class SandboxSync:
             log.warning("endpoint.not_synced", endpoint_id=endpoint_id, error=str(exc))
 
     async def _sync_placed(self, endpoint_id: EndpointId) -> None:
-        """Wait until libnetwork has placed an endpoint's link, then sync the sandbox."""
         joined = self._find_joined(endpoint_id)
         if joined is None:
             self.forget(endpoint_id)

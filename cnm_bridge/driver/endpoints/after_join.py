@@ -131,8 +131,7 @@ class JoinedEndpoints:
         """Publish the ports that Docker had requested from the previous run, which ended before they were published.
 
         dockerd requests the ports of a running container when another of its networks is disconnected, only logs an
-        error, and does not request them again (libnetwork, `sbLeave`). No endpoint waits for another: a plugin may
-        hang.
+        error, and does not request them again (libnetwork, `sbLeave`). No endpoint waits for a plugin of another.
         """
         async with asyncio.TaskGroup() as tasks:
             for record in self.store.endpoints():
@@ -159,8 +158,7 @@ class JoinedEndpoints:
 
         Raises:
             Refused: A port belongs to another endpoint, or the network cannot publish and is the container's only one.
-            RecordNotFound: There is no endpoint with that ID.
-            WrongPhase: It is not attached.
+            RecordNotFound, WrongPhase: There is no attached endpoint with that ID.
             CniError: A plugin failed.
             KernelError: The sandbox could not be synced.
         """

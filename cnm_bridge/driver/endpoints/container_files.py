@@ -12,8 +12,8 @@ holds it in 16 bytes (moby `libnetwork/endpoint.go`, getEtcHostsAddrs):
 
 `/etc/resolv.conf`: on a guarded network it has a further name server, which resolves the allowed names.
 
-From Engine 28.1 on, EndpointOperInfo comes between Join and the start of the process. Docker has written the files by
-then. The call comes several times, so a passing failure is followed by another attempt.
+From Engine 28.1 on, EndpointOperInfo comes, several times, between Join and the start of the process. Docker has
+written the files by then; a passing failure is followed by another attempt.
 """
 
 from collections.abc import Collection, Mapping
@@ -231,7 +231,6 @@ def _responder(endpoint: Endpoint) -> str:
 
 
 def _address(endpoint: Endpoint) -> IPv4Address | None:
-    """Return the IPv4 address that Docker knows of an endpoint, None if it knows none."""
     requested = endpoint.record.requested.address
     if requested is not None or endpoint.record.attachment.mode is AttachMode.DIRECT:
         return None if requested is None else requested.ip

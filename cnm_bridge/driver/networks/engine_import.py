@@ -2,8 +2,8 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Learns of networks from the engine: their names, and those without a record, as after a loss of the state.
 
-CreateNetwork does not contain the name. A network made without `-o cni.network` uses the network configuration list of
-its own name. The engine knows the name only after the reply to CreateNetwork, so it is asked in the background.
+CreateNetwork does not contain the name of a network, which selects its list if there is no `-o cni.network`. The engine
+knows it only after the reply, so it is asked in the background.
 """
 
 import asyncio

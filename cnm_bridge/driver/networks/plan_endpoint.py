@@ -112,7 +112,6 @@ class EndpointPlanner:
         return replace(memory, mac=None) if is_taken else memory
 
     def _is_first(self, network_id: NetworkId, what: str) -> bool:
-        """Return whether something of a network has not been logged yet, and note it."""
         warned = self._warned.setdefault(network_id, set())
         is_first = what not in warned
         warned.add(what)
@@ -120,11 +119,7 @@ class EndpointPlanner:
 
 
 async def plan_endpoint(
-    request: PlanRequest,
-    runtime: Runtime,
-    *,
-    default: AttachOption,
-    version: EngineVersion | None,
+    request: PlanRequest, runtime: Runtime, *, default: AttachOption, version: EngineVersion | None
 ) -> Plan:
     """Return the plan of an endpoint, with a list whose version all its plugins support.
 
@@ -138,11 +133,7 @@ async def plan_endpoint(
     plan = plan_attachment(request)
     plan = replace(plan, configuration=await runtime.negotiate(plan.configuration))
     attach = AttachRequest(
-        network=plan.configuration,
-        options=request.options,
-        default=default,
-        version=version,
-        has_pool=plan.has_pool,
+        network=plan.configuration, options=request.options, default=default, version=version, has_pool=plan.has_pool
     )
     static_versions = await _static_versions(runtime) if depends_on_static(attach) else None
     return replace(plan, attach=choose_mode(attach, static_versions))

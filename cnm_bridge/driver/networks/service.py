@@ -148,8 +148,7 @@ class NetworkService:
             Refused: Docker's IPAM has chosen a pool that the configuration does not have, an option needs a plugin that
                 is not in the list, an unused bridge has its subnet, it cannot be guarded as it is made, or the network
                 exists with other options.
-            CniError: The configuration does not exist, one of its plugins is missing or too old, or `egress` is not
-                ready for the allow-list.
+            CniError: The configuration does not exist, or a plugin is missing, too old, or not ready.
         """
         options = parse_options(request.options)
         refuse_unread(request.options, ipv4=request.ipv4, ipv6=request.ipv6)

@@ -2,10 +2,9 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Ways past the allow-list of a guarded network: an open network of the same container, and NET_ADMIN.
 
-Docker tells a driver nothing of a container's other networks and privileges, so the engine is asked. It answers
-without a lock that the call holds, but not while it boots: then open networks are found when it runs. A network that
-root connects later is found a moment after the engine's event, or by the next round of comparison, and the container is
-taken off it if the guarded network says so.
+Docker tells a driver nothing of a container's other networks and privileges, so the engine is asked, but not while it
+boots: then open networks are found when it runs. A network that root connects later is found a moment after the
+engine's event, or by the next round of comparison, and the container is taken off it if the guarded network says so.
 """
 
 import asyncio
@@ -142,7 +141,6 @@ class WaysOut:
     async def _close(
         self, container: EngineContainer, endpoint_id: EndpointId, networks: Iterable[EngineNetwork]
     ) -> tuple[EngineNetwork, ...]:
-        """Take a container off networks; return those that it stays on."""
         left = []
         for network in networks:
             try:

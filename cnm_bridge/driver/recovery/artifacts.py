@@ -12,8 +12,8 @@ never assigned again (containernetworking/plugins issue 498).
 *Chains, and the IFB links* of `bandwidth`, have a hash of the network's name and the container ID in their name
 (`meta/bandwidth`, getIfbDeviceName; `pkg/utils`, MustFormatHashWithPrefix and MustFormatChainNameWithPrefix).
 
-Rules belong to an endpoint if their comment has its container ID, if their chain's name has its hash, or if they are in
-a chain of the plugin firewall and have one of its addresses. Rules of nftables are not examined.
+Rules belong to an endpoint if they have its container ID or its hash, or one of its addresses in a chain of `firewall`.
+Rules of nftables are not examined.
 """
 
 import asyncio

@@ -2,9 +2,8 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Compares the records with the engine and the kernel, and repairs the differences, in rounds.
 
-What Docker and the kernel have lost is torn down; what Docker has and we have lost is rebuilt. A round compares twice
-and acts only on what both comparisons found: an endpoint whose CreateEndpoint has not been answered yet is in no list
-of Docker's, and a DeleteEndpoint may be on its way to us.
+What Docker and the kernel have lost is torn down; what Docker has and we have lost is rebuilt. A round acts only on
+what two comparisons found: an endpoint that is being created or deleted is in only one of the lists.
 """
 
 import asyncio
@@ -171,12 +170,7 @@ class Repair:
             log.info("reconcile.engine_unread", error=str(exc))
             return Differences(dead=dead, unwritten=unwritten)
         if answer.view is None:
-            return Differences(
-                dead=dead,
-                unwritten=unwritten,
-                has_networks=bool(networks),
-                answer=answer,
-            )
+            return Differences(dead=dead, unwritten=unwritten, has_networks=bool(networks), answer=answer)
         leftovers = await self._find_leftovers()
         gone = {record.id: (record, UNKNOWN_TO_ENGINE) for record in dead_endpoints(answer.view, endpoints)}
         return Differences(
@@ -197,7 +191,6 @@ class Repair:
             return {}
 
     async def _release(self, unwritten: Path) -> None:
-        """Release an address whose reservation is empty because host-local was killed."""
         try:
             if await asyncio.to_thread(remove_unwritten, unwritten):
                 log.warning("reservation.unwritten", file=str(unwritten))

@@ -6,8 +6,7 @@
 once it has known a network that we were asked to create; its ID is stored.
 
 dockerd does not report the endpoints that it lost in a crash, and ignores errors of DeleteEndpoint. So its lists are
-compared with the records. An endpoint that is being created is briefly in only one of the two, so a difference counts
-only if two comparisons, some seconds apart, both find it (`reconciler.py`).
+compared with the records (`reconciler.py`).
 """
 
 import asyncio

@@ -2,11 +2,8 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Queues teardowns when the daemon starts, and waits for them.
 
-An endpoint is torn down if it was left half created or half deleted, dates from an earlier boot, or is dead.
-
-After a reboot Docker starts its containers as soon as its calls are answered. The addresses that they need are still
-reserved for the endpoints from before the reboot. If the pool is nearly full, a container that starts before enough
-endpoints are torn down gets no address, and Docker does not start it again (docs/decisions/answer-before-del.md).
+After a reboot Docker starts its containers as soon as its calls are answered, and they need addresses that are reserved
+for the endpoints from before it (docs/decisions/answer-before-del.md).
 """
 
 import asyncio
@@ -86,13 +83,12 @@ class UnfinishedTeardowns:
     async def _add_unfinished(self) -> frozenset[EndpointId]:
         """Add the teardowns of endpoints that are half created or half deleted; return which these are.
 
-        This includes the endpoints of an earlier boot: their reservations still exist, their links and namespaces do
-        not, and Docker creates new endpoints when it restarts the containers. An endpoint whose link is in its sandbox
-        is none of these, although the boot ID has changed, as it does without a reboot when the daemon moves into a
-        container that has one of its own.
+        An endpoint of an earlier boot has reservations, but neither link nor namespace, and Docker creates a new one
+        when it restarts the container. One whose link is in its sandbox is none of these: the boot ID also changes when
+        the daemon moves into a container that has one of its own.
 
-        Plugins that a killed daemon left running are killed first. While such a plugin cannot be killed, the teardown
-        of its endpoint fails and is repeated.
+        Plugins that a killed daemon left running are killed first. While one cannot be killed, the teardown of its
+        endpoint fails and is repeated.
         """
         self._from_earlier_boot = await self._find_from_earlier_boot()
         phases = (record.id for record in self.store.endpoints() if record.phase in _UNFINISHED)

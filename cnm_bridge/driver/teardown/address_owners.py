@@ -78,7 +78,6 @@ class AddressOwners:
 
 
 def _types_of(configuration: NetworkConfigurationList) -> frozenset[str]:
-    """Return the types of a list's plugins."""
     return frozenset(plugin.type for plugin in configuration.plugins)
 
 

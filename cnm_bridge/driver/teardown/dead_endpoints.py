@@ -3,8 +3,7 @@
 """Tears down dead endpoints because a new endpoint needs an address or a port that one may hold.
 
 After a crash, dockerd forgets its endpoints silently and restarts its containers within a second, long before the next
-reconciliation. Until then dead endpoints hold what the new ones need: ports, static addresses, or the last addresses of
-a small subnet. The daemon searches for dead endpoints only after a refusal.
+reconciliation. The daemon searches for dead endpoints only after a refusal.
 """
 
 import asyncio

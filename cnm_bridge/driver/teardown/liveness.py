@@ -70,18 +70,17 @@ class Liveness:
         These are joined endpoints without a process in their sandbox, and unjoined ones whose caller has ended. A
         container whose first process is known runs as long as that process, which may have left the sandbox.
 
-        A dockerd that was killed leaves the sandboxes of its containers mounted; the next dockerd removes them within a
-        minute. The sandbox of a starting or running container has a process: runc's exists before libnetwork moves the
-        first link.
+        The sandbox of a starting or running container has a process: runc's exists before libnetwork moves the first
+        link. A dockerd that was killed leaves mounted sandboxes, which the next dockerd removes within a minute.
 
         An endpoint whose link is in the host namespace is not returned while the engine may still move the link or
         delete the endpoint, that is, unless the process that sent both CreateEndpoint and Join has ended. A new dockerd
         joins an existing endpoint only for a running container (moby, `Sandbox.Refresh`). A caller of which no Join is
         known may be a process that a proxy has made for one call; nothing follows from its end.
 
-        The engine does neither after it has removed the sandbox, which comes last (moby, `Sandbox.Delete`): its
-        DeleteEndpoint did not reach the daemon, which was being killed. Before Engine 28 the sandbox of a new endpoint
-        does not exist yet, so this counts only after Leave, or if the container's first process has ended.
+        The engine does neither after it has removed the sandbox, which comes last (moby, `Sandbox.Delete`). Before
+        Engine 28 the sandbox of a new endpoint does not exist yet, so this counts only after Leave, or if the
+        container's first process has ended.
 
         Raises `KernelError` also if not all processes are visible.
         """
@@ -202,7 +201,6 @@ class Liveness:
         return seen
 
     async def _names_in_host_netns(self) -> frozenset[str]:
-        """Return all names of the links in the host namespace."""
         return frozenset(name for link in await self.kernel.host_links() for name in (link.state.name, *link.altnames))
 
 
