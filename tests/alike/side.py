@@ -24,9 +24,6 @@ class Side(ABC):
     The networks are `NAME-net`, `NAME-second`, `NAME-internal` and `NAME-addressed`, the containers `NAME-peer` and
     `NAME-other`.
 
-    Args:
-        lab: A Docker host with the daemon.
-
     Attributes:
         name: What the names of its networks and containers begin with.
         number: Of its addresses, e.g. 91 for `10.91.…` and `fd91:…`.

@@ -78,12 +78,7 @@ class Served:
 
 @asynccontextmanager
 async def serving(directory: Path, changes: Settings | None = None) -> AsyncIterator[Served]:
-    """Serve as the daemon does, with state, configurations and plugins below `directory`.
-
-    Args:
-        directory: A directory for all files.
-        changes: The other settings, if they are not the defaults.
-    """
+    """Serve as the daemon does, with state, configurations and plugins below `directory`."""
     settings = replace(
         changes or Settings(),
         socket=directory / "s",

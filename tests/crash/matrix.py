@@ -41,11 +41,7 @@ class Story(Protocol):
         """Do what Docker does while the daemon is dead."""
 
     def delete_complete(self, where: str) -> None:
-        """Assert that the endpoint, which has a record, is complete; delete it.
-
-        Args:
-            where: Where the daemon died, for errors.
-        """
+        """Assert that the endpoint, which has a record, is complete; delete it."""
 
     def end(self, where: str) -> None:
         """Assert that the sandbox is as it was before, and remove what is not needed any more."""

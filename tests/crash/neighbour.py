@@ -94,11 +94,7 @@ class Neighbour:
         self.assert_intact("at the start")
 
     def assert_intact(self, where: str) -> None:
-        """Assert that there are no `differences`.
-
-        Args:
-            where: Where the daemon died, for errors.
-        """
+        """Assert that there are no `differences`."""
         found = self.differences()
         assert not found, f"{where}; the neighbour is not as it was:\n" + "\n".join(found)
 

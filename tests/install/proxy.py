@@ -24,11 +24,7 @@ _CHUNK: Final = 65536
 
 
 class Proxy:
-    """Listens on 127.0.0.1 in a network namespace until it is closed.
-
-    Attributes:
-        url: Its address for the clients there.
-    """
+    """Listens on 127.0.0.1 in a network namespace until it is closed."""
 
     url: Final = f"http://127.0.0.1:{_PORT}"
 

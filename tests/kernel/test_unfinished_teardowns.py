@@ -127,14 +127,7 @@ async def test_another_boot_id_without_a_reboot(
 
 @dataclass(slots=True)
 class Crowd:
-    """Counts the teardowns that run at once, and holds them until there are as many as expected.
-
-    Attributes:
-        expected: How many should run at once.
-        now: How many run.
-        most: How many have run at once at most.
-        complete: Set when as many as expected have run at once.
-    """
+    """Counts the teardowns that run at once, and holds them until there are as many as expected."""
 
     expected: int
     now: int = 0

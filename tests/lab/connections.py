@@ -35,9 +35,6 @@ class Connections:
     def connect(self, path: str) -> socket.socket:
         """Connect to a server.
 
-        Args:
-            path: The socket's path inside the lab.
-
         Raises:
             OSError: As `socket.connect`.
             LabError: The lab is not up any more.

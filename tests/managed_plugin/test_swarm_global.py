@@ -56,13 +56,7 @@ def install(nodes: Sequence[Lab]) -> None:
 
 
 def create(manager: Lab, name: str, *options: str) -> None:
-    """Make a network of the swarm with the command of docs/swarm.md on the manager.
-
-    Args:
-        manager: Where.
-        name: Its name.
-        options: What is given instead of the subnet of the configuration.
-    """
+    """Make a network of the swarm with the command of docs/swarm.md on the manager."""
     command, _, _ = CREATE.replace(" shared\n", f" {name}\n").partition("docker service create")
     manager.run("sh", "-e", "-c", command.replace(f"--subnet {SUBNET}", " ".join(options)) if options else command)
 

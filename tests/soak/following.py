@@ -69,13 +69,7 @@ _PAUSE_S: Final = 0.2
 
 
 class Following:
-    """Keeps the model up to date.
-
-    Args:
-        machine: The machine of the operations.
-        figures: Counts repairs of Docker, and takes impossible outcomes.
-        say: Takes each line of the log.
-    """
+    """Keeps the model up to date."""
 
     def __init__(self, machine: Machine, figures: Figures, say: Callable[[str], None]) -> None:
         self._machine = machine

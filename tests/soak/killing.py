@@ -34,13 +34,7 @@ _FIRST_PROCESSES: Final = (SERVER, PARTNER, (b"runc", b"init"))
 
 
 class Killing:
-    """Carries out the kills of rounds.
-
-    Args:
-        lab: The lab.
-        surroundings: What a reboot has to start again.
-        daemon_options: The options with which the daemon is restarted.
-    """
+    """Carries out the kills of rounds."""
 
     def __init__(self, lab: Lab, surroundings: Surroundings, daemon_options: Sequence[str]) -> None:
         self._lab = lab

@@ -112,12 +112,7 @@ class Machine:
         return outcome if outcome.is_done else replace(outcome, taken=before | self._taken() | self._pending())
 
     def look(self, world: World, docker: DockerView) -> MachineView:
-        """Return what the machine has now.
-
-        Args:
-            world: Has the gateways that a container should reach.
-            docker: Has the running containers.
-        """
+        """Return what the machine has now."""
         survey = self.survey(world, docker)
         state = self._lab.state()
         records = self._records()

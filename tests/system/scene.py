@@ -108,11 +108,7 @@ LISTS: Final[dict[str, Callable[[Subnet], Sequence[JsonObject]]]] = {
 
 
 class Scene:
-    """The configurations, networks and containers of one test.
-
-    Args:
-        lab: A Docker host with the daemon.
-    """
+    """The configurations, networks and containers of one test."""
 
     UPLINK: Final = "uplink0"
     """A link of the lab's host namespace without a peer host, for lists that need a master."""
