@@ -40,10 +40,7 @@ HARMS: Final = {
         "ip6 nat -A POSTROUTING -s fd81::2/128 ",
         "no connection: the host outside, fd98::2",
     ),
-    "ip route del fd81::/64": (
-        "the host has lost: fd81::",
-        "no connection: gateway fd81::1",
-    ),
+    "ip route del fd81::/64": ("the host has lost: fd81::", "no connection: gateway fd81::1"),
     f"{_INSIDE} ip route del default": ("its sandbox has lost: default via 10.81.0.1",),
     f"{_INSIDE} ip rule add from 10.81.0.2 lookup 100": ("its sandbox has more: 32765:",),
     "rm /var/lib/cni/networks/crash/10.81.0.2": ("reservations: /var/lib/cni/networks/crash/10.81.0.2",),

@@ -16,11 +16,7 @@ ROOT = Path(__file__).parents[2]
 README = (ROOT / "packaging/cni-invoker/README.md").read_text("utf-8")
 PYTHONS = ("3.11", *VERSIONS)
 OUR_PACKAGES = {
-    "cni_bridge": {
-        "cnm_bridge",
-        "cni_bridge_spec",
-        "cni_bridge_state",
-    },
+    "cni_bridge": {"cnm_bridge", "cni_bridge_spec", "cni_bridge_state"},
     "cni_invoker": {"cni_invoker"},
     "cni_tool": {"cni_tool"},
 }

@@ -10,12 +10,7 @@ import pytest
 from cnm_bridge.core.errors import KernelError
 from cnm_bridge.core.link.endpoint_replies import prefix_route
 from cnm_bridge.core.link.plan_sandbox import ReplacedRoute, SandboxPlan
-from cnm_bridge.core.link_state import (
-    Neighbour,
-    Observation,
-    Snapshot,
-    Sysctl,
-)
+from cnm_bridge.core.link_state import Neighbour, Observation, Snapshot, Sysctl
 from cnm_bridge.system.kernel import Kernel
 from tests.kernel.namespace import Namespace
 from tests.kernel.pair import ALTNAME, EVERYTHING, HOST_NAME, place_link, prepare

@@ -108,11 +108,7 @@ def generalise(
     words = {attachment.chain: _CHAIN, attachment.ports_chain: _PORTS_CHAIN, attachment.endpoint: _ID}
     for address in attachment.addresses:
         word = _ADDRESSES[address.version]
-        words |= {
-            f"{address}/": f"{word}/",
-            f"{address}:": f"{word}:",
-            f"[{address}]": f"[{word}]",
-        }
+        words |= {f"{address}/": f"{word}/", f"{address}:": f"{word}:", f"[{address}]": f"[{word}]"}
     if attachment.port is not None:
         words[f" {attachment.port} "] = _PORT
     general = tuple(sorted(_replace(rule, words) for rule in rules))

@@ -34,11 +34,7 @@ def call_of(operation: Operation) -> tuple[str, str, JsonValue]:
         case Kind.CONNECT | Kind.DISCONNECT:
             return "POST", f"/networks/{network}/{operation.kind.value}", {"Container": subject}
         case Kind.CREATE_NETWORK:
-            body = {
-                "Name": subject,
-                "CheckDuplicate": True,
-                **_driver(operation.list or ""),
-            }
+            body = {"Name": subject, "CheckDuplicate": True, **_driver(operation.list or "")}
             return "POST", "/networks/create", body
         case Kind.REMOVE_NETWORK:
             return "DELETE", f"/networks/{subject}", None

@@ -120,9 +120,7 @@ class Machine:
         expected = {*staging, *((_OF_IPAM_PLUGINS,) if records.addresses else ())}
         return MachineView(
             sandboxes={
-                name: Sandbox(
-                    links={link: tuple(of.addresses) for link, of in found.links.items()},
-                )
+                name: Sandbox(links={link: tuple(of.addresses) for link, of in found.links.items()})
                 for name, found in survey.holdings.items()
             },
             reservations=tuple(self._surveyor.reservations()),

@@ -140,11 +140,7 @@ _PORT: Final[JsonObject] = {"hostPort": 18080, "containerPort": 80, "protocol": 
 LISTS: Final[Mapping[str, PluginList]] = {
     "bridge": PluginList(plugins=lambda s: [simple(s)]),
     "bridge with ports and firewall": PluginList(
-        plugins=lambda s: [
-            simple(s, ipMasq=True),
-            PORTMAP,
-            {"type": "firewall"},
-        ],
+        plugins=lambda s: [simple(s, ipMasq=True), PORTMAP, {"type": "firewall"}],
         options=("-p", "18080:80"),
         capability_args={"portMappings": [_PORT]},
     ),

@@ -13,14 +13,7 @@ import pytest
 
 from cni_bridge_spec import get_str
 from tests.lab import Engine, Lab, wait_until
-from tests.system.calls import (
-    BOTH,
-    NETWORK,
-    call,
-    create_endpoint,
-    create_network,
-    wait_torn_down,
-)
+from tests.system.calls import BOTH, NETWORK, call, create_endpoint, create_network, wait_torn_down
 from tests.system.plugin_lists import PORTMAP, simple
 from tests.system.scene import PREV_RESULT, Scene, bridge, reaches
 

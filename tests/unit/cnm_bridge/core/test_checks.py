@@ -10,12 +10,7 @@ import pytest
 
 from cni_bridge_spec import JsonObject, get_objects
 from cni_bridge_state import AttachMode, EndpointRecord
-from cnm_bridge.core.checks import (
-    PluginCheck,
-    find_missing_rules,
-    makes_nothing,
-    plan_checks,
-)
+from cnm_bridge.core.checks import PluginCheck, find_missing_rules, makes_nothing, plan_checks
 from cnm_bridge.core.endpoint import Endpoint
 from tests.records import endpoint
 from tests.unit.cnm_bridge.core.snapshots import BRIDGE, LINK, snapshot

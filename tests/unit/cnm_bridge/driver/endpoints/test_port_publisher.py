@@ -326,10 +326,7 @@ async def test_a_previous_choice_is_repeated() -> None:
     ("requests", "message"),
     [
         ([request(8080)], "port 8080/tcp cannot be published: another endpoint has it"),
-        (
-            [request(8081)],
-            "port 8081/tcp cannot be published: Address already in use; choose",
-        ),
+        ([request(8081)], "port 8081/tcp cannot be published: Address already in use; choose"),
         (
             [request(8080, 8081)],
             "no port of 8080-8081/tcp can be published; reason for the last one: Address already in use",

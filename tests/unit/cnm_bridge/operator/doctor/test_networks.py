@@ -155,11 +155,7 @@ def with_pools(*pools: tuple[str, str | None]) -> Facts:
 
 
 @pytest.mark.parametrize(
-    "pools",
-    [
-        (("10.22.0.0/28", None),),
-        (("10.22.0.0/28", "10.22.0.1"), ("fd22::/64", "fd22::1")),
-    ],
+    "pools", [(("10.22.0.0/28", None),), (("10.22.0.0/28", "10.22.0.1"), ("fd22::/64", "fd22::1"))]
 )
 def test_docker_s_addresses_may_be_those_of_the_list(pools: tuple[tuple[str, str | None], ...]) -> None:
     """Then both choose the same ones."""

@@ -21,11 +21,7 @@ from cnm_bridge.core.errors import BadOption, Refused
 from cnm_bridge.core.lists.address_ranges import find_ranges
 from cnm_bridge.operator.networks import creation
 from cnm_bridge.operator.networks.creation import PlannedNetwork, find_taken_paths, list_path, show_file, write_list
-from cnm_bridge.operator.networks.list_document import (
-    bridge_name,
-    make_list,
-    render_list,
-)
+from cnm_bridge.operator.networks.list_document import bridge_name, make_list, render_list
 from cnm_bridge.operator.networks.wanted import WantedNetwork, parse_wanted
 
 
