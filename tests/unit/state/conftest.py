@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Records, and a store for them."""
+"""Records with a value in each field."""
 
-from collections.abc import Iterator
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Interface, IPv6Network, ip_address
 from pathlib import Path
 
@@ -24,7 +23,6 @@ from cni_bridge_state import (
     ReservationInput,
     StickyRecord,
 )
-from cni_bridge_state.store import Store
 from tests.unit.state.history import History, make_history
 
 
@@ -82,14 +80,6 @@ def endpoint() -> EndpointRecord:
             PortRequest(protocol=17, container_port=53, host_ip=ip_address("::1"), host_port=5353, host_port_end=5354),
         ),
     )
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    """An empty store."""
-    store = Store.open(tmp_path / "state")
-    yield store
-    store.close()
 
 
 @pytest.fixture

@@ -91,6 +91,11 @@ class Scene:
         self._runtime.kill()
         self._runtime.wait()
 
+    def orphan(self, verb: str = "ADD") -> None:
+        """Start a plugin that hangs, with its IPAM plugin and another child, and kill its runtime."""
+        self.start("hangs", expect={"plugin", "ipam", "child"}, verb=verb)
+        self.kill_runtime()
+
     def close(self) -> None:
         """Kill the runtime and all processes of the plugins."""
         if self._runtime is not None:
@@ -117,16 +122,14 @@ def kill(scene: Scene) -> set[int]:
 
 def test_an_orphaned_plugin_is_killed_with_its_children(scene: Scene) -> None:
     """The IPAM plugin and other children have its name in their environment."""
-    scene.start("hangs", expect={"plugin", "ipam", "child"})
-    scene.kill_runtime()
+    scene.orphan()
     assert kill(scene) == set(scene.pids.values())
     assert not any(map(is_alive, scene.pids.values()))
 
 
 def test_children_of_a_killed_plugin_are_killed(scene: Scene) -> None:
     """The IPAM plugin could reserve an address after DEL; it is still found."""
-    scene.start("hangs", expect={"plugin", "ipam", "child"})
-    scene.kill_runtime()
+    scene.orphan()
     os.kill(scene.pids["plugin"], signal.SIGKILL)
     wait_until(lambda: not is_alive(scene.pids["plugin"]))
     assert kill(scene) == {scene.pids["ipam"], scene.pids["child"]}
@@ -135,8 +138,7 @@ def test_children_of_a_killed_plugin_are_killed(scene: Scene) -> None:
 
 def test_all_are_killed_although_the_time_limit_has_passed(scene: Scene) -> None:
     """A process that hangs in the kernel may use up the time limit; the others must still be killed."""
-    scene.start("hangs", expect={"plugin", "ipam", "child"})
-    scene.kill_runtime()
+    scene.orphan()
     killed, _ = kill_orphaned_plugins(scene.running, [CONTAINER_ID], limit_s=0.0)
     assert set(killed) == set(scene.pids.values())
     wait_until(lambda: not any(map(is_alive, scene.pids.values())))
@@ -146,8 +148,7 @@ def test_processes_that_cannot_be_signalled_are_reported_as_running(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without descriptors no process can be killed; the next attempt kills all of them."""
-    scene.start("hangs", expect={"plugin", "ipam", "child"})
-    scene.kill_runtime()
+    scene.orphan()
 
     def without_descriptors(_: int) -> int:
         raise OSError(EMFILE, "too many open files")
@@ -196,8 +197,7 @@ def test_a_plugin_whose_runtime_runs_is_not_killed(scene: Scene) -> None:
 
 def test_a_plugin_of_another_container_is_not_killed(scene: Scene) -> None:
     """Container IDs are compared as a whole."""
-    scene.start("hangs", expect={"plugin", "ipam", "child"})
-    scene.kill_runtime()
+    scene.orphan()
     for others in ([CONTAINER_ID[:-1], f"{CONTAINER_ID}0"], []):
         assert kill_orphaned_plugins(scene.running, others, limit_s=LIMIT_S) == ((), ())
     assert all(map(is_alive, scene.pids.values()))
@@ -206,8 +206,7 @@ def test_a_plugin_of_another_container_is_not_killed(scene: Scene) -> None:
 @pytest.mark.parametrize("leader_runs", [True, False])
 def test_an_orphaned_gc_is_killed_before_any_operation(scene: Scene, leader_runs: bool) -> None:
     """A GC deletes whatever its runtime did not list as valid, such as attachments that were added later."""
-    scene.start("hangs", expect={"plugin", "ipam", "child"}, verb="GC")
-    scene.kill_runtime()
+    scene.orphan("GC")
     if not leader_runs:
         os.kill(scene.pids["plugin"], signal.SIGKILL)
         wait_until(lambda: not is_alive(scene.pids["plugin"]))

@@ -2,7 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Each thing that is in the way of a network is found, alone, with its place and a remedy."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from ipaddress import ip_interface, ip_network
 from pathlib import Path
@@ -59,23 +59,20 @@ HOST = HostFacts(
 )
 
 
-@pytest.mark.parametrize("wanted", [BLUE, LAN, ISOLATED], ids=lambda wanted: wanted.name)
-def test_nothing_is_in_the_way(wanted: WantedNetwork) -> None:
+@pytest.mark.parametrize(
+    ("wanted", "changed"),
+    [
+        *((wanted, {}) for wanted in (BLUE, LAN, ISOLATED)),
+        # routes of a VPN lead to its router or tunnel, whose addresses are others
+        (BLUE, {"routes": (*HOST.routes, route("0.0.0.0/1", "tun0"), route("128.0.0.0/1", "tun0"))}),
+        (BLUE, {"routes": (*HOST.routes, route("10.0.0.0/8", "tun0"))}),
+        # an operator may have reasons for an overlap
+        (replace(BLUE, may_overlap=True), {"docker_subnets": (("shop", ip_network("10.22.4.0/24")),)}),
+    ],
+)
+def test_nothing_is_in_the_way(wanted: WantedNetwork, changed: Mapping[str, Any]) -> None:
     """Default routes are not, nor is the LAN that a parent leads to."""
-    assert list(find_collisions(wanted, HOST)) == []
-
-
-@pytest.mark.parametrize("destinations", [("0.0.0.0/1", "128.0.0.0/1"), ("10.0.0.0/8",)])
-def test_routes_of_a_vpn(destinations: Sequence[str]) -> None:
-    """They lead to its router or tunnel, whose addresses are others."""
-    host = replace(HOST, routes=(*HOST.routes, *(route(one, "tun0") for one in destinations)))
-    assert list(find_collisions(BLUE, host)) == []
-
-
-def test_an_overlap_that_is_allowed() -> None:
-    """An operator may have reasons; then nothing is refused."""
-    host = replace(HOST, docker_subnets=(("shop", ip_network("10.22.4.0/24")),))
-    assert list(find_collisions(replace(BLUE, may_overlap=True), host)) == []
+    assert list(find_collisions(wanted, replace(HOST, **changed))) == []
 
 
 def test_a_name_of_dockers_own() -> None:

@@ -250,34 +250,26 @@ def test_the_first_file_of_a_kubelet(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize(
-    ("major", "flags", "addressing"),
-    [(27, "--ipam-driver null", {"IPAM": {"Driver": "null"}}), (28, "--ipv4=false", {"EnableIPv4": False})],
+    ("major", "internal", "flags", "addressing"),
+    [
+        (27, False, "--ipam-driver null", {"IPAM": {"Driver": "null"}}),
+        (28, False, "--ipv4=false", {"EnableIPv4": False}),
+        (29, True, "--ipv4=false --internal", {"EnableIPv4": False}),
+    ],
 )
-def test_the_flags_of_an_engine(major: int, flags: str, addressing: JsonObject) -> None:
+def test_the_flags_of_an_engine(major: int, internal: bool, flags: str, addressing: JsonObject) -> None:
     """The command and the request say the same."""
-    request = PlannedNetwork(
-        name="blue",
-        driver="cni-bridge",
-        options={"cni.network": "a b"},
-        internal=False,
-        version=EngineVersion(major, 0),
-    )
+    options, version = {"cni.network": "a b"}, EngineVersion(major, 0)
+    request = PlannedNetwork(name="blue", driver="cni-bridge", options=options, internal=internal, version=version)
     assert request.commands[0] == f"docker network create -d cni-bridge {flags} -o 'cni.network=a b' blue"
     assert request.body == {
         "Name": "blue",
         "Driver": "cni-bridge",
         "Options": {"cni.network": "a b"},
-        "Internal": False,
+        "Internal": internal,
         "CheckDuplicate": True,
         **addressing,
     }
-
-
-def test_an_internal_network() -> None:
-    """Both have the flag."""
-    request = PlannedNetwork(name="blue", driver="cni-bridge", options={}, internal=True, version=EngineVersion(29, 0))
-    assert request.commands[0] == "docker network create -d cni-bridge --ipv4=false --internal blue"
-    assert request.body["Internal"] is True
 
 
 def test_the_command_that_writes_a_file(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Fixtures for the tests of the daemon."""
+"""A store for the tests of the daemon and of its state."""
 
 from collections.abc import Iterator
 from pathlib import Path
