@@ -19,6 +19,7 @@ from cni_bridge_state import (
     EndpointId,
     EndpointRecord,
     NetworkId,
+    NetworkRecord,
     Phase,
     PoolId,
     RequestedInterface,
@@ -28,7 +29,7 @@ from cni_bridge_state.store import Store
 from cni_invoker import NetworkConfigurationList
 from cnm_bridge.core.settings import Settings
 
-__all__ = ["NETWORK", "address_pool", "address_record", "endpoint", "list_of", "put", "settings_in"]
+__all__ = ["NETWORK", "address_pool", "address_record", "endpoint", "list_of", "network_record", "put", "settings_in"]
 
 NETWORK = NetworkId("a" * 64)
 _PHASES_UNTIL_JOINED = (Phase.PENDING, Phase.READY, Phase.JOINED)
@@ -74,6 +75,12 @@ def address_record(address_id: str = "6" * 64, pool: str = "pool", **changes: ob
 def list_of(*plugins: JsonValue, name: str = "blue", version: str = "1.0.0") -> NetworkConfigurationList:
     """Return a CNI configuration of these plugins."""
     return NetworkConfigurationList.from_document({"cniVersion": version, "name": name, "plugins": [*plugins]})
+
+
+def network_record(network_id: str = NETWORK, **changes: object) -> NetworkRecord:
+    """Return a Docker network `blue` on the CNI network `lan`."""
+    made = NetworkRecord(id=NetworkId(network_id), configuration="lan", name="blue", internal=False, options={})
+    return replace(made, **changes)  # type: ignore[arg-type]
 
 
 def endpoint(

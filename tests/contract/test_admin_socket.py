@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from cni_bridge_spec import JsonObject, JsonValue, as_object, get_objects, load_validator, parse_json, render_json
-from cni_bridge_state import NetworkRecord, Phase
+from cni_bridge_state import Phase
 from cnm_bridge import __version__
 from tests.contract.serving import serving
 from tests.lab.unix_http import request
-from tests.records import NETWORK, endpoint, put
+from tests.records import NETWORK, endpoint, network_record, put
 
 SHOWN: JsonObject = {
     "networkId": NETWORK,
@@ -36,9 +36,7 @@ async def test_status_has_all_networks_and_endpoints(tmp_path: Path, count: int)
     """The document is one JSON object, however many endpoints there are."""
     ids = [f"{number:064x}" for number in range(count)]
     async with serving(tmp_path) as served:
-        await served.store.put_network(
-            NetworkRecord(id=NETWORK, configuration="lan", name=None, internal=False, options={})
-        )
+        await served.store.put_network(network_record(name=None))
         for endpoint_id in ids:
             await put(served.store, endpoint(endpoint_id))
         status, document = await ask(served.admin, "/v1/status")

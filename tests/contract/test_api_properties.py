@@ -17,12 +17,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cni_bridge_spec import JsonObject, JsonValue, as_object, find_int, find_object, find_str, get_list, load_schema
-from cni_bridge_state import NetworkId, NetworkRecord
 from cni_bridge_state.store import Store
 from cnm_bridge.assembly import assemble
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.server.rpc import Method
 from tests.contract.serving import Served, serving
+from tests.records import network_record
 
 _KNOWN: Final = frozenset(
     {
@@ -136,9 +136,7 @@ NETWORK: Final = "a1" * 32
 """A network that exists, without a configuration."""
 ENDPOINT: Final = "e2" * 32
 
-_RECORD: Final = NetworkRecord(
-    id=NetworkId(NETWORK), configuration="gone", name=None, internal=False, options={"cni.network": "gone"}
-)
+_RECORD: Final = network_record(NETWORK, configuration="gone", name=None, options={"cni.network": "gone"})
 _CHANGES: Final = frozenset({"NetworkDriver.CreateNetwork", "NetworkDriver.DeleteNetwork"})
 
 

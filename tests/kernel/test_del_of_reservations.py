@@ -14,8 +14,6 @@ from cni_bridge_state import (
     EndpointId,
     EndpointRecord,
     IdentityRequest,
-    NetworkId,
-    NetworkRecord,
     RequestedInterface,
 )
 from cni_bridge_state.store import Store
@@ -38,9 +36,10 @@ from tests.kernel.attachers import make_attachers, make_teardown
 from tests.kernel.namespace import Namespace
 from tests.kernel.real_plugins import LIMITS, find_plugins
 from tests.plugins import FakePlugins
+from tests.records import network_record
 
 ID: Final = EndpointId("1" * 64)
-NETWORK: Final = NetworkRecord(id=NetworkId("a" * 64), configuration="lan", name=None, internal=False, options={})
+NETWORK: Final = network_record(name=None)
 RESERVED: Final[JsonObject] = {"cniVersion": "1.0.0", "ips": [{"address": "10.1.0.9/24", "gateway": "10.1.0.1"}]}
 LIST: Final[JsonObject] = {
     "cniVersion": "1.0.0",

@@ -13,15 +13,14 @@ import pytest
 
 from cni_bridge_state import NetworkId, NetworkRecord, StateUnusable
 from cni_bridge_state.store import Store
+from tests.records import network_record
 
 PAGE_BYTES = 4096
 
 
 def network(number: int, size: int = 100) -> NetworkRecord:
     """Make a network whose record takes at least `size` bytes."""
-    return NetworkRecord(
-        id=NetworkId(f"{number:064x}"), configuration="x" * size, name=None, internal=False, options={}
-    )
+    return network_record(f"{number:064x}", configuration="x" * size, name=None)
 
 
 @pytest.fixture

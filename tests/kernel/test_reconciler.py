@@ -13,13 +13,13 @@ import pytest
 import structlog
 
 from cni_bridge_spec import render_json
-from cni_bridge_state import EndpointId, NetworkId, NetworkRecord, Phase, ProcessRecord
+from cni_bridge_state import EndpointId, NetworkId, Phase, ProcessRecord
 from cni_bridge_state.store import Store
 from cnm_bridge.assembly import Daemon, assemble
 from cnm_bridge.core.wire import CreateNetwork
 from tests.kernel.engine import FakeEngine, closing, network
 from tests.kernel.namespace import Namespace
-from tests.records import NETWORK, endpoint, put, settings_in
+from tests.records import NETWORK, endpoint, network_record, put, settings_in
 
 OTHER = NetworkId("b" * 64)
 
@@ -40,8 +40,7 @@ async def make_daemon(store: Store, engine: FakeEngine, tmp_path: Path) -> Async
 
 async def test_a_network_receives_its_docker_name(store: Store, engine: FakeEngine, daemon: Daemon) -> None:
     """Reconcile stores the Docker name of a network that was bound without one: operators know it by that name."""
-    record = NetworkRecord(id=NETWORK, configuration="lan", name=None, internal=False, options={"cni.network": "lan"})
-    await store.put_network(record)
+    await store.put_network(network_record(name=None, options={"cni.network": "lan"}))
     async with engine.running():
         await daemon.reconciler.once()
     assert [(found.name, found.configuration) for found in store.networks()] == [("blue", "lan")]
@@ -86,8 +85,7 @@ async def test_a_known_network_with_unknown_options(store: Store, engine: FakeEn
     """It receives the engine's ID and its name; its options were accepted by an earlier version."""
     await store.put_engine_identity(engine.identity)
     options = {"cni.nonsense": "yes"}
-    record = NetworkRecord(id=NETWORK, configuration="lan", name=None, internal=False, options=options)
-    await store.put_network(record)
+    await store.put_network(network_record(name=None, options=options))
     engine.networks[NETWORK] = {**network(NETWORK), "Options": options}
     with structlog.testing.capture_logs() as logged:
         async with engine.running():
@@ -175,7 +173,7 @@ async def test_a_network_that_the_engine_does_not_know(
 ) -> None:
     """It is forgotten, with its endpoints, if this engine has listed it; if another one has, both stay."""
     await store.put_engine_identity(engine.identity)
-    found = NetworkRecord(id=NETWORK, configuration="lan", name="blue", internal=False, options={"cni.network": "lan"})
+    found = network_record(options={"cni.network": "lan"})
     await store.put_network(found)
     await store.put_network(replace(found, id=OTHER, engine=lists))
     record = replace(endpoint(token_hex(32)), network_id=OTHER)
@@ -202,8 +200,7 @@ async def test_a_network_whose_engine_is_known_by_its_process(
         render_json({"cniVersion": "1.0.0", "name": "lan", "plugins": plugins})
     )
     await store.put_engine_identity(engine.identity)
-    listed = NetworkRecord(id=NETWORK, configuration="lan", name="blue", internal=False, options={})
-    await store.put_network(replace(listed, engine=engine.identity))
+    await store.put_network(network_record(engine=engine.identity))
     ended = ProcessRecord(pid=2**22 + 1, started=1)
     if is_known:
         await put(store, replace(endpoint(token_hex(32)), caller=ended))
@@ -221,8 +218,7 @@ async def test_a_network_whose_engine_is_known_by_its_process(
 async def test_a_new_network_of_another_process(store: Store, engine: FakeEngine, daemon: Daemon) -> None:
     """A restarted dockerd makes its first network: it is not listed yet, which one look alone does not report."""
     await store.put_engine_identity(engine.identity)
-    options = {"cni.network": "lan"}
-    found = NetworkRecord(id=NETWORK, configuration="lan", name="blue", internal=False, options=options)
+    found = network_record(options={"cni.network": "lan"})
     await store.put_network(replace(found, caller=ProcessRecord(pid=1, started=1)))
     await store.put_network(replace(found, id=OTHER, caller=ProcessRecord(pid=2, started=2)))
     warned = []
@@ -241,9 +237,7 @@ async def test_an_endpoint_without_a_record(store: Store, engine: FakeEngine, da
     content = {"cniVersion": "1.0.0", "name": "lan", "plugins": [{"type": "bridge"}]}
     (tmp_path / "net.d" / "lan.conflist").write_text(json.dumps(content))
     await store.put_engine_identity(engine.identity)
-    await store.put_network(
-        NetworkRecord(id=NETWORK, configuration="lan", name="blue", internal=False, options={"cni.network": "lan"})
-    )
+    await store.put_network(network_record(options={"cni.network": "lan"}))
     found = EndpointId(token_hex(32))
     engine.networks[NETWORK] = network(NETWORK, found)
     async with engine.running():

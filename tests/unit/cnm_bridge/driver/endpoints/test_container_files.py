@@ -12,7 +12,7 @@ import pytest
 import structlog
 
 from cni_bridge_spec import JsonObject, JsonValue, get_objects
-from cni_bridge_state import EndpointId, NetworkRecord
+from cni_bridge_state import EndpointId
 from cni_bridge_state.store import Store
 from cnm_bridge.core.engine_facts.engine import EngineVersion
 from cnm_bridge.core.errors import FileKept
@@ -25,7 +25,7 @@ from cnm_bridge.driver.endpoints.container_files import (
 )
 from cnm_bridge.system.kernel import Kernel, SandboxProcess
 from cnm_bridge.system.known_version import KnownVersion
-from tests.records import endpoint, put
+from tests.records import endpoint, network_record, put
 from tests.unit.cnm_bridge.mounts import mount
 
 ID: Final = EndpointId("e" * 64)
@@ -185,8 +185,7 @@ async def join(store: Store, sandbox_key: str | None = "/run/docker/netns/1", *,
     plugins: list[JsonObject] = [{"type": "bridge"}, {"type": "egress", "allow": ["a.example"]}]
     made = replace(endpoint(ID, plugins=plugins), sandbox_key=sandbox_key)
     ips: JsonObject = {"cniVersion": "1.0.0", "ips": [{"address": "10.66.0.2/24"}]}
-    network = NetworkRecord(id=made.network_id, configuration="lan", name="agents", internal=internal, options={})
-    await store.put_network(network)
+    await store.put_network(network_record(made.network_id, name="agents", internal=internal))
     await put(store, replace(made, result=with_interface(ips)))
 
 

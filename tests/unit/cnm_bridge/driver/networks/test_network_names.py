@@ -9,14 +9,15 @@ from dataclasses import replace
 
 import pytest
 
-from cni_bridge_state import NetworkId, NetworkRecord
+from cni_bridge_state import NetworkId
 from cni_bridge_state.store import Store
 from cnm_bridge.core.errors import EngineUnavailable, Refused
 from cnm_bridge.driver.networks.engine_import import NetworkNameResolver
 from cnm_bridge.system.engine import Engine
 from cnm_bridge.system.scheduling import KeyedLocks
+from tests.records import network_record
 
-NETWORK = NetworkRecord(id=NetworkId("a1" * 32), configuration=None, name=None, internal=False, options={})
+NETWORK = network_record("a1" * 32, configuration=None, name=None)
 
 
 class Names(Engine):

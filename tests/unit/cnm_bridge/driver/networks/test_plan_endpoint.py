@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cni_bridge_spec import JsonObject
-from cni_bridge_state import AttachMode, IdentityRequest, NetworkId, NetworkRecord, RequestedInterface
+from cni_bridge_state import AttachMode, IdentityRequest, RequestedInterface
 from cni_bridge_state.store import Store
 from cni_invoker import ConfigurationDirectories, Limits, NetworkConfigurationList, Runtime
 from cnm_bridge.assembly import assemble
@@ -21,7 +21,7 @@ from cnm_bridge.core.settings import AttachOption
 from cnm_bridge.driver.networks.lists import count_outdated
 from cnm_bridge.driver.networks.plan_endpoint import plan_endpoint
 from tests.plugins import FakePlugins
-from tests.records import NETWORK, endpoint, put, settings_in
+from tests.records import NETWORK, endpoint, network_record, put, settings_in
 
 OLD, NEW = EngineVersion(27, 5), EngineVersion(28, 5)
 BLUE: JsonObject = {
@@ -89,9 +89,7 @@ async def test_leftovers_of_a_guarded_network(store: Store, tmp_path: Path, guar
         (conf / f"{name}.conflist").write_text(json.dumps(document))
     settings = settings_in(tmp_path, cni_conf_dirs=(conf,), cni_bin_dirs=(plugins.directory,))
     for number, options in enumerate(({}, {"cni.egress.allow": "a.example"})):
-        network = NetworkRecord(
-            id=NetworkId(f"{number:064x}"), configuration=guarded, name="agents", internal=True, options=options
-        )
+        network = network_record(f"{number:064x}", configuration=guarded, name="agents", internal=True, options=options)
         await store.put_network(network)
     found = await assemble(settings, store).networks.lists.find_named("lan")
     expected = ["bridge", "egress"] if guarded == "lan" else ["bridge"]

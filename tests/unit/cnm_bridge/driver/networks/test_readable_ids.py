@@ -10,12 +10,12 @@ import pytest
 from aiohttp import web
 
 from cni_bridge_spec import JsonObject, JsonValue
-from cni_bridge_state import EndpointId, NetworkId, NetworkRecord, Phase
+from cni_bridge_state import EndpointId, NetworkId, Phase
 from cni_bridge_state.store import Store
 from cnm_bridge.driver.networks.readable_ids import ReadableIds
 from cnm_bridge.system.engine import Engine
 from tests.answering_engine import Handler, answering
-from tests.records import endpoint
+from tests.records import endpoint, network_record
 
 WEB, UNKNOWN = EndpointId("77" * 32), EndpointId("99" * 32)
 BLUE, OTHER = NetworkId("6f" * 32), NetworkId("71" * 32)
@@ -24,7 +24,7 @@ BLUE, OTHER = NetworkId("6f" * 32), NetworkId("71" * 32)
 @pytest.fixture(autouse=True)
 async def fill_store(store: Store) -> None:
     """Store a network that has a name, and the endpoint of a container."""
-    await store.put_network(NetworkRecord(id=BLUE, configuration="blue", name="blue", internal=False, options={}))
+    await store.put_network(network_record(BLUE, configuration="blue"))
     await store.put_endpoint(replace(endpoint(WEB, Phase.PENDING), network_id=BLUE))
 
 

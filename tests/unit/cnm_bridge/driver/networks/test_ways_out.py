@@ -14,7 +14,7 @@ import pytest
 import structlog
 
 from cni_bridge_spec import JsonObject, JsonValue
-from cni_bridge_state import EndpointId, EndpointRecord, NetworkId, NetworkRecord
+from cni_bridge_state import EndpointId, EndpointRecord, NetworkId
 from cni_bridge_state.store import Store
 from cni_invoker import NetworkConfigurationList
 from cnm_bridge.core.engine_facts.container import EngineContainer
@@ -27,7 +27,7 @@ from cnm_bridge.driver.networks.ways_out import WaysOut
 from cnm_bridge.system.engine import Engine
 from cnm_bridge.system.kernel import Kernel, SandboxProcess
 from cnm_bridge.system.known_version import KnownVersion
-from tests.records import NETWORK, endpoint, put
+from tests.records import NETWORK, endpoint, network_record, put
 
 ID, OTHER = EndpointId("e" * 64), EndpointId("f" * 64)
 AGENTS, LAN = NETWORK, NetworkId("b" * 64)
@@ -150,9 +150,7 @@ def make_ways_out(store: Store, engine: Known, version: KnownVersion) -> WaysOut
 
 async def keep(store: Store, network_id: NetworkId, name: str, **options: str) -> None:
     """Store a network of ours."""
-    await store.put_network(
-        NetworkRecord(id=network_id, configuration=None, name=name, internal=False, options=options)
-    )
+    await store.put_network(network_record(network_id, configuration=None, name=name, options=options))
 
 
 def guarded() -> EndpointRecord:

@@ -13,7 +13,7 @@ import pytest
 from aiohttp import web
 
 from cni_bridge_spec import JsonObject
-from cni_bridge_state import EndpointId, NetworkId, NetworkRecord, Phase, ProcessRecord
+from cni_bridge_state import EndpointId, NetworkId, Phase, ProcessRecord
 from cni_bridge_state.store import Store
 from cnm_bridge.core.engine_facts.network import EngineEndpoint, EngineNetwork
 from cnm_bridge.driver.networks.engine_import import EngineImport
@@ -31,9 +31,9 @@ from cnm_bridge.system.engine import Engine
 from cnm_bridge.system.known_version import KnownVersion
 from cnm_bridge.system.scheduling import KeyedLocks
 from tests.answering_engine import answering
-from tests.records import endpoint
+from tests.records import endpoint, network_record
 
-NETWORK = NetworkRecord(id=NetworkId("n1"), configuration="lan", name="blue", internal=False, options={})
+NETWORK = network_record("n1")
 ENDPOINT = replace(endpoint("e1"), network_id=NETWORK.id, sandbox_key="/var/run/docker/netns/1")
 
 

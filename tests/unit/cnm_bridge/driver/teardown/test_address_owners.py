@@ -16,7 +16,6 @@ from cni_bridge_state import (
     AddressPoolRecord,
     EndpointId,
     EndpointRecord,
-    NetworkRecord,
     Phase,
     PoolId,
     PoolRecord,
@@ -26,7 +25,7 @@ from cni_invoker import NetworkConfigurationList
 from cnm_bridge.core.wire import EndpointReference
 from cnm_bridge.driver.teardown.address_owners import AddressOwners, describe_holders
 from cnm_bridge.driver.teardown.pending import PendingTeardowns
-from tests.records import NETWORK, address_record, endpoint, put
+from tests.records import NETWORK, address_record, endpoint, network_record, put
 
 FIRST, SECOND = EndpointId("1" * 64), EndpointId("2" * 64)
 ADDRESS = "10.1.0.9"
@@ -143,8 +142,7 @@ async def test_the_address_that_docker_requested_for_the_endpoint(store: Store) 
     reserved = replace(address_record(name="web"), phase=AddressPhase.RESERVED, address=ip_interface(f"{TEXT}/24"))
     await store.ipam.put_address(reserved)
     own, others = (PoolRecord(subnet=subnet, gateway=None, is_own=is_own) for is_own in (True, False))
-    network = NetworkRecord(id=NETWORK, configuration="lan", name="lan", internal=False, options={}, pools=(others,))
-    await store.put_network(network)
+    await store.put_network(network_record(name="lan", pools=(others,)))
     assert "in use by container web" in describe_holders(store, "lan", [TAKEN], asking(WEB))
-    await store.put_network(replace(network, pools=(own,)))
+    await store.put_network(network_record(name="lan", pools=(own,)))
     assert describe_holders(store, "lan", [TAKEN], asking(WEB)) == ""

@@ -11,13 +11,13 @@ import plyvel
 import pytest
 from click.testing import CliRunner, Result
 
-from cni_bridge_state import NetworkId, NetworkRecord, Phase
+from cni_bridge_state import NetworkId, Phase
 from cni_bridge_state.codec import SCHEMA_VERSION
 from cni_bridge_state.store import Store
 from cnm_bridge.operator.cli.main import main
-from tests.records import endpoint
+from tests.records import endpoint, network_record
 
-NETWORK = NetworkRecord(id=NetworkId("a" * 64), configuration="blue", name=None, internal=True, options={})
+NETWORK = network_record(configuration="blue", name=None, internal=True)
 
 ENDPOINT = replace(
     endpoint("e" * 64, Phase.PENDING),
