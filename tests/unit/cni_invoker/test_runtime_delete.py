@@ -51,10 +51,12 @@ async def test_a_delete_without_the_arguments_that_add_did_not_accept(plugins: F
 
 @pytest.mark.parametrize("code", [1, 2, 7])
 async def test_a_rejected_delete_counts_as_completed(plugins: FakePlugins, runtime: Runtime, code: int) -> None:
-    """The ADD of the same version and configuration did not complete, so nothing is left that needs this DEL."""
+    """The ADD of the same version and configuration did not complete: nothing is left that needs DEL, now or later."""
     plugins.install("second", DEL={"error": {"code": code, "msg": "rejected"}})
-    await runtime.delete(THREE, ATTACHMENT, None, added_plugins=1)
+    progress = Progress()
+    await runtime.delete(THREE, ATTACHMENT, None, added_plugins=1, on_deleted=progress.store)
     assert plugins.calls[-1] == ("first", "DEL")
+    assert progress.stored == [{2}, {2, 1}, {2, 1, 0}]
 
 
 @pytest.mark.parametrize("added_plugins", [0, 1, None])
@@ -90,25 +92,24 @@ FAILURES: Final[dict[str, JsonObject]] = {
 async def test_a_failed_delete_after_an_incomplete_add_is_raised(
     plugins: FakePlugins, runtime: Runtime, behaviour: JsonObject
 ) -> None:
-    """It is unknown what the plugin has made: the others are undone first, then the error keeps the DEL pending."""
+    """It is unknown what the plugin has made: the others are undone first, then the error keeps its DEL pending."""
     plugins.install("second", DEL=behaviour)
+    progress = Progress()
     with pytest.raises(PluginFailed):
-        await runtime.delete(THREE, ATTACHMENT, None, added_plugins=1)
+        await runtime.delete(THREE, ATTACHMENT, None, added_plugins=1, on_deleted=progress.store)
     assert plugins.calls[-1] == ("first", "DEL")
+    assert progress.stored == [{2}, {2, 0}]
 
 
-async def test_a_missing_plugin_keeps_its_delete_pending(plugins: FakePlugins, runtime: Runtime) -> None:
-    """The file may be in the middle of an upgrade: the others are undone, then the error is raised."""
+@pytest.mark.parametrize(("content", "error"), [(None, PluginNotFound), (b"\x7fELF but no more", PluginNotStarted)])
+async def test_a_plugin_that_cannot_be_started_keeps_its_delete_pending(
+    plugins: FakePlugins, runtime: Runtime, content: bytes | None, error: type[Exception]
+) -> None:
+    """It is being upgraded, or processes are exhausted: the others are undone, then the error is raised."""
     (plugins.directory / "second").unlink()
-    with pytest.raises(PluginNotFound):
-        await runtime.delete(THREE, ATTACHMENT, None, added_plugins=1)
-    assert plugins.calls == (("third", "DEL"), ("first", "DEL"))
-
-
-async def test_a_plugin_that_cannot_be_started_keeps_its_delete_pending(plugins: FakePlugins, runtime: Runtime) -> None:
-    """Descriptors or processes may be exhausted for the moment: the others are undone, then the error is raised."""
-    (plugins.directory / "second").write_bytes(b"\x7fELF but no more")
-    with pytest.raises(PluginNotStarted):
+    if content is not None:
+        plugins.install("second").write_bytes(content)
+    with pytest.raises(error):
         await runtime.delete(THREE, ATTACHMENT, None, added_plugins=1)
     assert plugins.calls == (("third", "DEL"), ("first", "DEL"))
 
@@ -182,23 +183,6 @@ async def test_a_plugin_runs_only_after_the_previous_progress_is_stored(plugins:
     with pytest.raises(OSError, match="No space left"):
         await runtime.delete(THREE, ATTACHMENT, None, on_deleted=fail)
     assert plugins.calls == (("third", "DEL"),)
-
-
-async def test_a_failed_delete_after_an_incomplete_add_is_pending_alone(plugins: FakePlugins, runtime: Runtime) -> None:
-    """The other plugins have completed DEL, and do not run again with it."""
-    plugins.install("second", DEL={"error": {"code": 11, "msg": "try again later"}})
-    progress = Progress()
-    with pytest.raises(PluginFailed, match="try again later"):
-        await runtime.delete(THREE, ATTACHMENT, None, added_plugins=1, on_deleted=progress.store)
-    assert progress.stored == [{2}, {2, 0}]
-
-
-async def test_a_plugin_that_rejects_its_delete_has_completed(plugins: FakePlugins, runtime: Runtime) -> None:
-    """A plugin that rejected its ADD has nothing to delete, now or later."""
-    plugins.install("second", DEL=REFUSED)
-    progress = Progress()
-    await runtime.delete(THREE, ATTACHMENT, None, added_plugins=1, on_deleted=progress.store)
-    assert progress.stored == [{2}, {2, 1}, {2, 1, 0}]
 
 
 async def test_a_plugin_receives_no_result_if_its_address_is_in_use(plugins: FakePlugins, runtime: Runtime) -> None:
