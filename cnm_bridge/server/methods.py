@@ -88,12 +88,6 @@ def network_driver(
     scope: Scope,
 ) -> tuple[Method, ...]:
     """Return all NetworkDriver calls, implemented by the given objects."""
-
-    def method(
-        name: str, schema: str | None, answer: Answer | JsonObject, consequence: Callable[[], str] = str
-    ) -> Method:
-        return Method(name=name, schema=schema, answer=answer, consequence=consequence)
-
     answered = partial(_with_caller, kernel)
 
     async def oper_info(body: JsonObject, _: int | None) -> JsonObject:
@@ -106,55 +100,53 @@ def network_driver(
 
     # fmt: off
     return (
-        method("Plugin.Activate", None, _IMPLEMENTS),
-        method("NetworkDriver.GetCapabilities", None, {"Scope": str(scope), **_CAPABILITIES}),
-        method("NetworkDriver.GwAllocCheck", "cnm/GwAllocCheck", _GATEWAY_NEEDED),
+        Method("Plugin.Activate", None, _IMPLEMENTS),
+        Method("NetworkDriver.GetCapabilities", None, {"Scope": str(scope), **_CAPABILITIES}),
+        Method("NetworkDriver.GwAllocCheck", "cnm/GwAllocCheck", _GATEWAY_NEEDED),
         # Only a swarm manager calls these two, and only for drivers of global scope. It calls FreeNetwork before Leave
         # and DeleteEndpoint, so nothing is freed then.
-        method("NetworkDriver.AllocateNetwork", "cnm/AllocateNetwork", _allocate),
-        method("NetworkDriver.FreeNetwork", "cnm/NetworkReference", {}),
-        method("NetworkDriver.CreateNetwork", "cnm/CreateNetwork",
+        Method("NetworkDriver.AllocateNetwork", "cnm/AllocateNetwork", _allocate),
+        Method("NetworkDriver.FreeNetwork", "cnm/NetworkReference", {}),
+        Method("NetworkDriver.CreateNetwork", "cnm/CreateNetwork",
                answered(parse_create_network, networks.create, lambda _: {})),
-        method("NetworkDriver.DeleteNetwork", "cnm/NetworkReference",
+        Method("NetworkDriver.DeleteNetwork", "cnm/NetworkReference",
                _without_result(parse_network_id, networks.forget)),
-        method("NetworkDriver.CreateEndpoint", "cnm/CreateEndpoint",
+        Method("NetworkDriver.CreateEndpoint", "cnm/CreateEndpoint",
                answered(parse_create_endpoint, endpoints.create, render_interface)),
-        method("NetworkDriver.DeleteEndpoint", "cnm/EndpointReference",
+        Method("NetworkDriver.DeleteEndpoint", "cnm/EndpointReference",
                _without_result(parse_endpoint_reference, endpoints.delete)),
         # Called several times per container start. Before 28.1 an error is fatal; the result is never shown.
-        method("NetworkDriver.EndpointOperInfo", "cnm/EndpointReference", oper_info),
-        method("NetworkDriver.Join", "cnm/Join",
+        Method("NetworkDriver.EndpointOperInfo", "cnm/EndpointReference", oper_info),
+        Method("NetworkDriver.Join", "cnm/Join",
                answered(parse_join, endpoints.join, render_joined), describe_failed_start),
-        method("NetworkDriver.Leave", "cnm/EndpointReference",
+        Method("NetworkDriver.Leave", "cnm/EndpointReference",
                _without_result(parse_endpoint_reference, endpoints.leave)),
-        method("NetworkDriver.ProgramExternalConnectivity", "cnm/ProgramExternalConnectivity",
+        Method("NetworkDriver.ProgramExternalConnectivity", "cnm/ProgramExternalConnectivity",
                _without_result(parse_external_connectivity, joined.program_external_connectivity),
                describe_failed_start),
-        method("NetworkDriver.RevokeExternalConnectivity", "cnm/EndpointReference",
+        Method("NetworkDriver.RevokeExternalConnectivity", "cnm/EndpointReference",
                _without_result(parse_endpoint_reference, joined.revoke_external_connectivity)),
         # Sent when swarm nodes join and leave; this driver's networks are local.
-        method("NetworkDriver.DiscoverNew", "cnm/Discover", {}),
-        method("NetworkDriver.DiscoverDelete", "cnm/Discover", {}),
+        Method("NetworkDriver.DiscoverNew", "cnm/Discover", {}),
+        Method("NetworkDriver.DiscoverDelete", "cnm/Discover", {}),
     )
     # fmt: on
 
 
 def ipam_driver(ipam: IpamService) -> tuple[Method, ...]:
     """Return all IpamDriver calls, implemented by the given objects."""
-
-    def method(name: str, schema: str | None, answer: Answer | JsonObject) -> Method:
-        return Method(name=f"IpamDriver.{name}", schema=schema, answer=answer, error_key=_IPAM_ERROR_KEY)
-
+    method = partial(Method, error_key=_IPAM_ERROR_KEY)
     # fmt: off
     return (
-        method("GetCapabilities", None, _IPAM_CAPABILITIES),
-        method("GetDefaultAddressSpaces", None, _ADDRESS_SPACES),
-        method("RequestPool", "ipam/RequestPool",
+        method("IpamDriver.GetCapabilities", None, _IPAM_CAPABILITIES),
+        method("IpamDriver.GetDefaultAddressSpaces", None, _ADDRESS_SPACES),
+        method("IpamDriver.RequestPool", "ipam/RequestPool",
                _answered(parse_request_pool, ipam.request_pool, render_pool_reply)),
-        method("ReleasePool", "ipam/ReleasePool", _without_result(parse_release_pool, ipam.release_pool)),
-        method("RequestAddress", "ipam/RequestAddress",
+        method("IpamDriver.ReleasePool", "ipam/ReleasePool", _without_result(parse_release_pool, ipam.release_pool)),
+        method("IpamDriver.RequestAddress", "ipam/RequestAddress",
                _answered(parse_request_address, ipam.request_address, render_address_reply)),
-        method("ReleaseAddress", "ipam/ReleaseAddress", _without_result(parse_release_address, ipam.release_address)),
+        method("IpamDriver.ReleaseAddress", "ipam/ReleaseAddress",
+               _without_result(parse_release_address, ipam.release_address)),
     )
     # fmt: on
 

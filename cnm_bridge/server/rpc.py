@@ -109,7 +109,7 @@ the body, and returns an awaitable that executes the call and gives the body of 
 rendered already."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Method:
     """One call of the plugin protocol.
 

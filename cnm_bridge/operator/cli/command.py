@@ -23,15 +23,12 @@ NAME: Final = "cni-bridge"
 
 
 class ExitStatus(IntEnum):
-    """What a command's exit status means."""
+    """A command's exit status; `MEANINGS` says what each means."""
 
     FINE = 0
     FINDINGS = 1
-    """Something needs the operator's attention, or could not be done; the output says what."""
-    USAGE = 2
-    """An option or a name is wrong (click uses it as well)."""
+    USAGE = 2  # click uses it as well
     NO_DAEMON = 3
-    """No daemon answers, or not one that understands this command."""
 
 
 def exits(command: Callable[..., ExitStatus]) -> Callable[..., None]:

@@ -113,11 +113,8 @@ class Inventory:
     @property
     def networks(self) -> Mapping[str, str]:
         """The name of each network, or its short ID."""
-        ids = [get_str(network, "id") for network in get_objects(self.document, "networks")]
-        known = {
-            get_str(network, "id"): find_str(network, "name") for network in get_objects(self.document, "networks")
-        }
-        return {one: self.network_names.get(one) or known[one] or one[:SHORT] for one in ids}
+        known = {get_str(one, "id"): find_str(one, "name") for one in get_objects(self.document, "networks")}
+        return {key: self.network_names.get(key) or name or key[:SHORT] for key, name in known.items()}
 
     @property
     def network_documents(self) -> tuple[JsonObject, ...]:

@@ -84,6 +84,15 @@ def address(value: str) -> str:
     return value
 
 
+def parse_pairs(options: Sequence[str]) -> dict[str, str]:
+    """Return options KEY=VALUE by key."""
+    pairs = [option.partition("=") for option in options]
+    for key, equals, _ in pairs:
+        if not equals:
+            raise click.BadParameter(f"{key!r} is not KEY=VALUE")
+    return {key: value for key, _, value in pairs}
+
+
 _TYPES: Final[Mapping[str, Any]] = {"docker_host": url, "metrics_listen": address, "cni_arg_names": click.STRING}
 """The types that do not follow from a default."""
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from itertools import islice
 from pathlib import Path
@@ -115,7 +116,7 @@ class Outcome(StrEnum):
     """It does not apply to this network; the detail says why."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Step:
     """One step.
 
@@ -124,9 +125,14 @@ class Step:
         detail: What was reached, why it failed, or why it was skipped.
     """
 
-    name: str
     outcome: Outcome
+    name: str
     detail: str
+
+
+_passed: Final = partial(Step, Outcome.PASSED)
+_failed: Final = partial(Step, Outcome.FAILED)
+_skipped: Final = partial(Step, Outcome.SKIPPED)
 
 
 def run_steps(
@@ -306,18 +312,6 @@ def _host_reaches(target: Address) -> bool:
 
 def _join(addresses: tuple[Address, ...]) -> str:
     return " ".join(map(str, addresses))
-
-
-def _passed(name: str, detail: str) -> Step:
-    return Step(name=name, outcome=Outcome.PASSED, detail=detail)
-
-
-def _failed(name: str, detail: str) -> Step:
-    return Step(name=name, outcome=Outcome.FAILED, detail=detail)
-
-
-def _skipped(name: str, detail: str) -> Step:
-    return Step(name=name, outcome=Outcome.SKIPPED, detail=detail)
 
 
 def parse_addresses(output: str) -> tuple[Address, ...]:

@@ -8,6 +8,7 @@ None stands for a fact that could not be read, and has no consequences.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 from typing import Final
@@ -197,7 +198,7 @@ class Severity(StrEnum):
     """Something that an operator should know; it does not count as a fault."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Finding:
     """One finding.
 
@@ -216,16 +217,6 @@ class Finding:
     advice: str = ""
 
 
-def error(code: str, subject: str, text: str, *, fix: str = "", advice: str = "") -> Finding:
-    """Return a finding that keeps containers, or some of them, from working."""
-    return Finding(severity=Severity.ERROR, code=code, subject=subject, text=text, fix=fix, advice=advice)
-
-
-def warning(code: str, subject: str, text: str, *, fix: str = "", advice: str = "") -> Finding:
-    """Return a finding that may do so later, or in other circumstances."""
-    return Finding(severity=Severity.WARNING, code=code, subject=subject, text=text, fix=fix, advice=advice)
-
-
-def note(code: str, subject: str, text: str, *, advice: str) -> Finding:
-    """Return a finding that is no fault."""
-    return Finding(severity=Severity.NOTE, code=code, subject=subject, text=text, advice=advice)
+error: Final = partial(Finding, Severity.ERROR)
+warning: Final = partial(Finding, Severity.WARNING)
+note: Final = partial(Finding, Severity.NOTE)

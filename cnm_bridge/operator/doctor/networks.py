@@ -104,6 +104,12 @@ async def _gather(
         problems, reserved = (*problems, f"the plugins cannot parse it: {exc}"), ()
     except Refused as exc:
         problems = (*problems, str(exc))
+    dhcp, plugin = "", find_dhcp(network)
+    try:
+        if plugin is not None:
+            await find_listener(daemon_socket(plugin))
+    except Refused as exc:
+        dhcp = str(exc)
     return ConfiguredNetwork(
         network=network,
         problems=problems,
@@ -111,19 +117,8 @@ async def _gather(
         warnings=warnings,
         reserved=reserved,
         dead=() if used is None else _find_dead(network, used),
-        dhcp=await _examine_dhcp(network),
+        dhcp=dhcp,
     )
-
-
-async def _examine_dhcp(network: NetworkConfigurationList) -> str:
-    """Return why the CNI DHCP daemon of a list does not answer; "" if it does, or if it needs none."""
-    plugin = find_dhcp(network)
-    try:
-        if plugin is not None:
-            await find_listener(daemon_socket(plugin))
-    except Refused as exc:
-        return str(exc)
-    return ""
 
 
 def _find_dead(network: NetworkConfigurationList, used: frozenset[str]) -> tuple[str, ...]:

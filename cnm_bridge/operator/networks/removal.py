@@ -97,11 +97,18 @@ async def _find_list(
         if found is None:
             raise UnknownName(f"Docker has no network {name}, and there is {exc}") from exc
         raise Refused(f"there is {exc}; leave out --configuration") from exc
-    users = await _other_users(engine, settings, configuration, found)
+    networks = [await engine.find_network(one) for one in await engine.network_ids(settings.driver_name)]
+    users = {
+        other.name
+        for other in networks
+        if other is not None
+        and (found is None or other.id != found.id)
+        and other.options.get(CONFIGURATION, other.name) == configuration
+    }
     if users:
         raise Refused(
-            f"other Docker networks have the list {configuration}: {', '.join(sorted(set(users)))}; remove them "
-            "first, or leave out --configuration"
+            f"other Docker networks have the list {configuration}: {', '.join(sorted(users))}; remove them first, or "
+            "leave out --configuration"
         )
     if found is None:
         _refuse_reserved(network)
@@ -116,19 +123,6 @@ def _refuse_reserved(network: NetworkConfigurationList) -> None:
             f"Docker has no network with the list {network.name}, and addresses of it are reserved, such as "
             f"{reserved[0].address}: another runtime may use it. If none does, remove {network.source} yourself"
         )
-
-
-async def _other_users(
-    engine: Engine, settings: Settings, configuration: str, besides: EngineNetwork | None
-) -> list[str]:
-    networks = [await engine.find_network(one) for one in await engine.network_ids(settings.driver_name)]
-    return [
-        network.name
-        for network in networks
-        if network is not None
-        and (besides is None or network.id != besides.id)
-        and network.options.get(CONFIGURATION, network.name) == configuration
-    ]
 
 
 async def _remove_bridge(

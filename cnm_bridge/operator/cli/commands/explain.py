@@ -38,6 +38,7 @@ from cnm_bridge.driver.networks.plan_endpoint import plan_endpoint
 from cnm_bridge.operator.cli.command import Command, ExitStatus
 from cnm_bridge.operator.cli.daemon_settings import finds_settings
 from cnm_bridge.operator.cli.echo import echo
+from cnm_bridge.operator.cli.options import parse_pairs
 from cnm_bridge.operator.cli.output import Prose, Shown, shows
 from cnm_bridge.system.engine import Engine
 
@@ -75,7 +76,7 @@ def explain(
     here.
     """
     requested = RequestedInterface(mac=mac_address)
-    chosen = dict(_split(option) for option in options)
+    chosen = parse_pairs(options)
     try:
         found = asyncio.run(_explain(settings, network, chosen, requested))
     except (CniError, OSError) as exc:
@@ -137,13 +138,6 @@ async def _explain(settings: Settings, name: str, given: dict[str, str], request
         problems=preflight.all_problems,
         warnings=warnings,
     )
-
-
-def _split(option: str) -> tuple[str, str]:
-    key, equals, value = option.partition("=")
-    if not equals:
-        raise click.BadParameter(f"{option!r} is not KEY=VALUE")
-    return key, value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

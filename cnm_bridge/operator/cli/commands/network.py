@@ -19,6 +19,7 @@ from cnm_bridge.core.settings import Settings
 from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError, start_command
 from cnm_bridge.operator.cli.command import Command, CommandGroup, ExitStatus
 from cnm_bridge.operator.cli.daemon_settings import finds_settings
+from cnm_bridge.operator.cli.options import parse_pairs
 from cnm_bridge.operator.cli.output import Shown, shows
 from cnm_bridge.operator.networks.creation import PlannedNetwork, make_network, plan_docker_network, plan_network
 from cnm_bridge.operator.networks.removal import remove_network
@@ -134,7 +135,9 @@ def create(
     Whatever is in the way is refused before anything is changed: addresses of the host, of Docker and of other lists,
     bridges, files, names. Docker gets the flags that this engine needs. --dry-run shows the commands that do the same.
     """
-    pairs = _parse(options)
+    pairs = parse_pairs(options)
+    if CONFIGURATION in pairs:
+        raise click.BadParameter(f"{CONFIGURATION} is the argument CONFIGURATION here; leave it out")
     makes_list = any(
         key != "isolated" and value is not None and value is not False and value != ()
         for key, value in addressing.items()
@@ -215,13 +218,3 @@ def _show(planned: PlannedNetwork, *, is_made: bool) -> Shown:
     made = (f"Docker network {name} has the list {file}", f"next: {planned.run_command}")
     lines = (*made, f"test: cni-bridge test {name}") if is_made else planned.commands
     return Shown(document=document, parts=["\n".join(lines)], notes=planned.notes)
-
-
-def _parse(options: tuple[str, ...]) -> dict[str, str]:
-    pairs = [option.partition("=") for option in options]
-    for key, equals, _ in pairs:
-        if not equals:
-            raise click.BadParameter(f"{key!r} is not KEY=VALUE")
-        if key == CONFIGURATION:
-            raise click.BadParameter(f"{key} is the argument CONFIGURATION here; leave it out")
-    return {key: value for key, _, value in pairs}
