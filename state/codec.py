@@ -62,11 +62,7 @@ def render_value(record: object) -> bytes:
 
 
 def parse_value(kind: type[R], key: str, value: bytes) -> R:
-    """Return the record stored under `key`.
-
-    Raises:
-        RecordDamaged: The value is not a record of this kind, or it is that of another key.
-    """
+    """Return the record stored under `key`; a value that is none, or that of another key, is `RecordDamaged`."""
     text = value[_DIGITS + 1 :]
     if value[: _DIGITS + 1] != _checksum(text):
         raise RecordDamaged(key, "its checksum is wrong")

@@ -32,7 +32,6 @@ class Phase(StrEnum):
     JOINING = "joining"
     """The plugins run in the sandbox, or may run again after an attempt was undone. After a crash it is torn down."""
     JOINED = "joined"
-    """Joined to a sandbox."""
     DELETING = "deleting"
     """The teardown is pending. Docker may have forgotten the endpoint already."""
 

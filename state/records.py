@@ -89,7 +89,6 @@ class NetworkRecord:
     Attributes:
         configuration: The list's name from `-o cni.network`, None if the list has the network's name.
         name: The Docker network's name, None until it is known from the engine.
-        internal: Created with `--internal`: no gateway, no default route.
         options: All options that the user gave with `-o`.
         pools: The pools of Docker's IPAM driver; empty if addresses are left to the plugins.
         engine: The ID of the engine that lists it, None until one has.
@@ -241,7 +240,6 @@ class EndpointRecord:
         sandbox_key: Path of the sandbox's namespace, None if it was never joined.
         addresses: All addresses that plugins may have created rules for, without prefixes; the record is indexed by
             them.
-        ifname_prefix: The prefix of the link's name in the sandbox.
         caller: The process that requested the endpoint and its join: the engine. None if that is unknown, or if they
             were two different processes.
         first_process: The first process of the container, as far as it was found at Join or after ports were published.

@@ -53,7 +53,6 @@ class RequestAddress:
 
     Attributes:
         address: The address that the user gave; None to let the driver choose.
-        is_gateway: Whether it is requested as the gateway of a network.
         name: The name of the container, None if the engine does not send it.
     """
 

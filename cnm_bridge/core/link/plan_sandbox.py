@@ -52,7 +52,6 @@ _BOOT: Final = 3  # RTPROT_BOOT, the protocol of libnetwork's routes
 _IPV6_METRIC: Final = 1024  # the kernel's default for an IPv6 route
 _SECONDARY: Final = 0x01  # IFA_F_SECONDARY: an earlier address has the same prefix
 
-
 _LIBNETWORK_METRICS: Final = {4: 0, 6: 1024}
 """The metrics of the default routes that libnetwork adds."""
 

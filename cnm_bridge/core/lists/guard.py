@@ -51,7 +51,6 @@ class EgressOptions:
     """What a network's options say about what its containers reach.
 
     Attributes:
-        allow: The entries of the allow-list.
         audit: Whether everything passes, and what the list does not have is logged.
         allows_net_admin: Whether a container may have the capabilities with which it can change the host's network.
     """

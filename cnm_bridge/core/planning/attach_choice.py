@@ -38,7 +38,6 @@ STATIC: Final = "static"
 """The IPAM plugin that gives reserved addresses to the first plugin of a list."""
 
 _UNKNOWN_VERSION: Final = "the version of the Docker Engine was not known"
-
 _NEWER_ENGINE: Final = f"use Docker Engine {SANDBOX_AT_JOIN} or newer"
 
 _INDEPENDENT: Final = RANGED | {"calico-ipam", "static", "whereabouts"}
@@ -46,7 +45,6 @@ _INDEPENDENT: Final = RANGED | {"calico-ipam", "static", "whereabouts"}
 
 _KEEP_RESERVATION: Final = frozenset({"bandwidth", "egress", "firewall", "portmap", "sbr", "tuning"})
 """Chained plugins that return addresses, gateways and name servers as they are (read in plugins 1.1.1 and 1.9.1)."""
-
 
 _HOST_PREFIX: Final = frozenset({"ptp", "sbr"})
 """Plugins that remove the route of an address's prefix: Docker then gives a moved link the prefix of a single host."""
@@ -213,11 +211,7 @@ def _choose_fast(request: AttachRequest, old: str | None, obstacle: str | None) 
 
 
 def _find_unmovable(request: AttachRequest) -> str | None:
-    """Return which plugin needs the sandbox, and why; None if there is none.
-
-    Raises:
-        Refused: There is one, and the engine makes the sandbox after Join, or its version is not known.
-    """
+    """Return which plugin needs the sandbox, and why; refuse an engine that may make the sandbox after Join."""
     version, unsuitable = request.version, find_unsuitable(request.network)
     if unsuitable is not None and (version is None or not version.makes_sandbox_first):
         engine = _find_engine_obstacle(version) or _UNKNOWN_VERSION

@@ -93,7 +93,6 @@ class Plan:
 
     Attributes:
         configuration: The list, with the values that must be in a plugin's configuration.
-        addresses: The addresses that the container must have.
         without_ipv6: Whether the link has no IPv6, although the list may give IPv6 addresses.
         passes_mac: Whether the plugins receive the MAC that Docker chose.
         own_mac: The MAC that Docker learns before the link exists, if it chose none: the one that the list gives, or
