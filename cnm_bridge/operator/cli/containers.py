@@ -200,7 +200,11 @@ class Inventory:
     def _unknown(self, name: str) -> str:
         there = [one for one in self.all_containers if one.name == name or one.id.startswith(name)]
         if len(there) == 1:
-            return _without_endpoint(there[0])
+            known = there[0].name
+            if there[0].state in RUNNING:
+                return f"container {known} is on no network of cni-bridge; `cni-bridge ls` shows those that are"
+            state = f"exists and is not running ({there[0].state}), so it has no endpoint"
+            return f"container {known} {state}; docker start {known}"
         if name in self.networks.values():
             return f"{name} is a network, not a container; `cni-bridge ls {name}` shows the containers on it"
         names = {container.name for container in self.containers.values()}
@@ -208,16 +212,6 @@ class Inventory:
         if self.notes:
             others = "names are not known, because the engine does not answer; an ID or an address is found"
         return f"no container, address or ID {name} on a network of cni-bridge; {did_you_mean(name, names, others)}"
-
-
-def _without_endpoint(container: Container) -> str:
-    """Return why a container that exists is not found among those with an endpoint."""
-    if container.state in RUNNING:
-        return f"container {container.name} is on no network of cni-bridge; `cni-bridge ls` shows those that are"
-    return (
-        f"container {container.name} exists and is not running ({container.state}), so it has no endpoint; "
-        f"docker start {container.name}"
-    )
 
 
 def all_addresses(endpoint: JsonObject) -> tuple[str, ...]:

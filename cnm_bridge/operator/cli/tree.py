@@ -5,7 +5,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from cni_bridge_spec import JsonObject, find_str, get_objects, get_str
+from cni_bridge_spec import find_str, get_objects, get_str
 from cnm_bridge.operator.cli.containers import RUNNING, Inventory, all_addresses
 from cnm_bridge.operator.cli.output import UNKNOWN, ports_text
 
@@ -45,19 +45,16 @@ def _of_ours(inventory: Inventory, network_id: str | None) -> dict[str, Sequence
         if network_id in {None, on}:
             seen.add(on)
             link = find_str(endpoint, "hostLink") or _NO_LINK
-            rows.setdefault((inventory.networks.get(on, on), link), []).append(_row(endpoint, inventory))
+            container = inventory.containers.get(get_str(endpoint, "id"))
+            name = container.name if container else UNKNOWN
+            row = name, " ".join(all_addresses(endpoint)), ports_text(get_objects(endpoint, "ports"))
+            rows.setdefault((inventory.networks.get(on, on), link), []).append(row)
     empty = {
         f"network {name}  no containers": ()
         for one, name in sorted(inventory.networks.items(), key=lambda item: item[1])
         if one not in seen and network_id in {None, one}
     }
     return {f"{link}  network {name}": _aligned(found) for (name, link), found in sorted(rows.items())} | empty
-
-
-def _row(endpoint: JsonObject, inventory: Inventory) -> Row:
-    container = inventory.containers.get(get_str(endpoint, "id"))
-    name = container.name if container else UNKNOWN
-    return name, " ".join(all_addresses(endpoint)), ports_text(get_objects(endpoint, "ports"))
 
 
 def _of_others(inventory: Inventory) -> dict[str, Sequence[str]]:

@@ -47,7 +47,6 @@ class DockerNetwork:
 
     Attributes:
         pools: The pools of Docker's IPAM, as `EngineNetwork` has them; none if addresses are left to the plugins.
-        containers: The names of its containers on this host that run.
     """
 
     name: str

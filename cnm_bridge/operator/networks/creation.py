@@ -59,7 +59,6 @@ class PlannedNetwork:
     """A Docker network that can be made, and its list.
 
     Attributes:
-        driver: The name of this driver in Docker.
         version: The engine's version, which decides how Docker's own addresses are switched off.
         document: The list, None if the file exists.
         name_server: The value of `--dns` that each of its containers needs; None if it needs none.

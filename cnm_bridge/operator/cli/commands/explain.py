@@ -147,7 +147,6 @@ class ExplainedNetwork:
     Attributes:
         configuration: The CNI configuration on disk, or the one that the network has brought.
         options: The options of the Docker network, overridden by the given ones.
-        docker: The Docker network, None if there is none with that name.
         doubt: The reason why it is unknown whether the Docker network exists, None if it is known.
     """
 

@@ -82,6 +82,8 @@ def show_inspected(documents: Sequence[JsonObject], notes: Sequence[str], *, wit
 
 def _parts(document: JsonObject, *, with_rules: bool) -> Iterator[Table | Prose | str]:
     container = find_object(document, "container")
+    pending = find_object(document, "teardown") or {}
+    teardown = f"pending, {pending.get('attempts')} failed attempts; {find_str(pending, 'error') or 'no error yet'}"
     result = find_object(document, "result") or {}
     further = _further(document)
     counts = ", ".join(count(len(texts), noun) for noun, texts in further.items() if texts and noun in _COUNTED)
@@ -99,7 +101,7 @@ def _parts(document: JsonObject, *, with_rules: bool) -> Iterator[Table | Prose 
         "mode": ", because ".join(filter(None, (get_str(document, "mode"), find_str(document, "modeReason")))),
         "age": f"{age(find_int(document, 'createdAt'))}, {get_str(document, 'phase')}",
         "list": f"{find_str(document, 'configuration')}, CNI {get_str(document, 'cniVersion')}",
-        "teardown": _teardown(document),
+        "teardown": teardown if pending else "",
         "endpoint": get_str(document, "id") if with_rules else get_str(document, "id")[:SHORT],
         "sandbox": find_str(document, "sandboxKey") or "" if with_rules else "",
         "further": "" if with_rules or not counts else f"{counts}; --rules shows them",
@@ -153,13 +155,6 @@ def _plugin(plugin: JsonObject) -> JsonObject:
 def _execution(execution: JsonObject) -> str:
     outcome = get_str(execution, "outcome")
     return f"{execution.get('durationMs')} ms{'' if outcome == 'success' else f', {outcome}'}"
-
-
-def _teardown(document: JsonObject) -> str:
-    pending = find_object(document, "teardown")
-    if pending is None:
-        return ""
-    return f"pending, {pending.get('attempts')} failed attempts; {find_str(pending, 'error') or 'no error yet'}"
 
 
 def _check(client: AdminClient, inventory: Inventory, name: str | None) -> tuple[Shown, ExitStatus]:

@@ -4,7 +4,7 @@
 
 import asyncio
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 import click
@@ -137,7 +137,12 @@ def _verdict(status: JsonObject) -> str:
             )
         ),
     )
-    problems = [*(text for applies, text in found if applies), *_find_slow(status)]
+    problems = [text for applies, text in found if applies]
+    problems += (
+        f"{get_str(running, 'plugin')} {get_str(running, 'verb')} has been running for {_age_s(running):.0f} s"
+        for running in get_objects(status, "runningPlugins")
+        if _age_s(running) > _SLOW_S
+    )
     if problems:
         return f"attention: {'; '.join(problems)}"
     networks, endpoints = (count(len(get_objects(status, f"{noun}s")), noun) for noun in ("network", "endpoint"))
@@ -145,13 +150,6 @@ def _verdict(status: JsonObject) -> str:
     under_way = f", {count(untried, 'teardown')} under way" if untried else ""
     engine = "the Docker Engine answers" if is_up else "the daemon has just started"
     return f"fine: {engine}; {networks}, {endpoints}{under_way}"
-
-
-def _find_slow(status: JsonObject) -> Iterator[str]:
-    """Yield plugins that hang."""
-    for one in get_objects(status, "runningPlugins"):
-        if _age_s(one) > _SLOW_S:
-            yield f"{get_str(one, 'plugin')} {get_str(one, 'verb')} has been running for {_age_s(one):.0f} s"
 
 
 def _age_s(plugin: JsonObject) -> float:
