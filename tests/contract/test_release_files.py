@@ -2,8 +2,10 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """The files of a release: the example of the settings, and the versions that it was tested with."""
 
+import ast
 import configparser
 import re
+import sys
 import tomllib
 from pathlib import Path
 
@@ -88,11 +90,50 @@ def test_all_distributions_have_one_version(settings: str) -> None:
 
 @pytest.mark.parametrize("extra", sorted(EXTRAS))
 def test_a_release_has_all_distributions(extra: str) -> None:
-    """The folder has the archives of each extra; the package has all but what tests plugins."""
+    """The folder has the wheel and the source of each extra; the package has all but what tests plugins."""
     (name,) = re.findall(r"^name = (.+)$", (ROOT / f"extras/{extra}/setup.cfg").read_text("utf-8"), re.MULTILINE)
-    for script in ("build-release", *(["build-deb"] if extra != "pytest_cni" else [])):
-        text = (ROOT / "packaging" / script).read_text("utf-8")
-        assert re.search(rf"dist/\{{[^}}]*\b{name.replace('-', '_')}\b", text), script
+    pattern = rf"dist/\{{[^}}]*\b{name.replace('-', '_')}\b[^}}]*\}}-\*(\S+?)[ )]"
+    release, package = ((ROOT / "packaging" / script).read_text("utf-8") for script in ("build-release", "build-deb"))
+    if extra == "pytest_cni":
+        assert re.findall(pattern, release) == [".tar.gz"]
+        assert "dist/pytest_cni-*.whl" in release
+    else:
+        assert re.findall(pattern, release) == [".whl", ".tar.gz"]
+        assert re.findall(pattern, package) == [".whl"]
+
+
+def test_each_distribution_is_published_after_those_that_it_requires() -> None:
+    """RELEASING.md names the distributions that others require before "the other extras", each after its own."""
+    text = (ROOT / "RELEASING.md").read_text("utf-8")
+    (order,) = re.findall(r"to PyPI: the library, (.*?), the other extras, then the daemon\.", text)
+    published = re.findall(r"`([a-z-]+)`", order)
+    required = {one for extra in EXTRAS for one in _required_by(extra) if one.startswith("cni-")} - {"cni-invoker"}
+    assert {*published} == required
+    for extra in EXTRAS:
+        name = extra.replace("_", "-")
+        if name in published:
+            assert _required_by(extra).isdisjoint(published[published.index(name) :])
+
+
+@pytest.mark.parametrize("extra", sorted(EXTRAS))
+def test_an_extra_requires_what_it_imports(extra: str) -> None:
+    """Each library that its modules import is among the requirements of its setup.cfg."""
+    folder = ROOT / f"extras/{extra}/src"
+    trees = [ast.parse(path.read_text("utf-8")) for path in folder.rglob("*.py")]
+    nodes = [node for tree in trees for node in ast.walk(tree)]
+    names = [one.name for node in nodes if isinstance(node, ast.Import) for one in node.names]
+    names += [str(node.module) for node in nodes if isinstance(node, ast.ImportFrom)]
+    own = {path.name for path in folder.iterdir()}
+    imported = {name.partition(".")[0] for name in names} - sys.stdlib_module_names - own
+    assert {name.replace("_", "-") for name in imported} <= _required_by(extra)
+    assert "cni_invoker" in imported
+
+
+def _required_by(extra: str) -> set[str]:
+    """Return the names of the distributions that an extra requires."""
+    document = configparser.ConfigParser(interpolation=None)
+    document.read(ROOT / f"extras/{extra}/setup.cfg", "utf-8")
+    return {Requirement(line).name for line in document["options"]["install_requires"].split("\n") if line}
 
 
 def test_private_tables_have_an_upper_bound() -> None:
