@@ -18,6 +18,7 @@ PYTHONS = ("3.11", *VERSIONS)
 OUR_PACKAGES = {
     "cni_bridge": {"cnm_bridge", "cni_bridge_spec", "cni_bridge_state"},
     "cni_invoker": {"cni_invoker"},
+    "cni_plugin": {"cni_plugin"},
     "cni_tool": {"cni_tool"},
 }
 """The packages of each wheel."""
@@ -69,6 +70,12 @@ def find_wheel(name: str) -> Path:
     """Return a wheel that `make wheels` has built."""
     (wheel,) = (ROOT / "dist").glob(f"{name}-*.whl")
     return wheel
+
+
+def _find_source(package: str) -> Path:
+    """Return the folder of a package in the checkout."""
+    folder = ROOT / package
+    return (folder if folder.is_dir() else ROOT / f"extras/{package}/src/{package}").resolve()
 
 
 @pytest.fixture(name="wheels")
@@ -144,7 +151,7 @@ def test_the_wheel_is_complete(name: str) -> None:
     expected = {
         str(Path(package) / path.relative_to(folder))
         for package in packages
-        for folder in [(ROOT / ("extras/cni_tool/src/cni_tool" if package == "cni_tool" else package)).resolve()]
+        for folder in [_find_source(package)]
         for path in folder.rglob("*")
         if path.suffix in {".py", ".json", ".typed"}
     }
