@@ -2,12 +2,13 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """The environment of the command, read as cnitool reads it."""
 
+import logging
 from pathlib import Path
 
 import pytest
 
 from cni_invoker.errors import InvalidParameter
-from cni_tool.forms import container_id, find_configuration_dir, find_plugin_dirs, parse_attachment
+from cni_tool.forms import Messages, container_id, echo, find_configuration_dir, find_plugin_dirs, parse_attachment
 
 TESTING = "cnitool-77383ca0a0715733ca6f"
 """The container ID that cnitool derives from /var/run/netns/testing."""
@@ -69,3 +70,18 @@ def test_an_invalid_variable_is_an_error(name: str, value: str) -> None:
     with pytest.raises(InvalidParameter) as caught:
         parse_attachment("/run/netns/c1", {name: value})
     assert caught.value.code == 4
+
+
+@pytest.mark.parametrize("err", [False, True])
+def test_control_characters_are_escaped(capsys: pytest.CaptureFixture[str], *, err: bool) -> None:
+    """A name controls no terminal; line breaks and tabs are the tool's own."""
+    echo("a\tb\nx\x1b[2K\r\x9b\u202ey", err=err)
+    shown = capsys.readouterr()
+    assert (shown.err if err else shown.out) == "a\tb\nx\\x1b[2K\\r\\x9b\\u202ey\n"
+
+
+def test_control_characters_of_a_plugin_are_escaped(capsys: pytest.CaptureFixture[str]) -> None:
+    """What it writes to standard error is shown with its name."""
+    facts = {"event": "plugin.stderr", "plugin": "blue", "line": "x\x1b[2K"}
+    Messages().emit(logging.makeLogRecord(facts))
+    assert capsys.readouterr().err == "blue: x\\x1b[2K\n"
