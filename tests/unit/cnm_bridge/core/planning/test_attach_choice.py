@@ -301,6 +301,7 @@ def test_a_mode_can_be_the_default_of_the_daemon(option: AttachOption) -> None:
 def test_the_whole_name_of_a_link_needs_the_sandbox() -> None:
     """Libnetwork chooses the number of a link that it moves."""
     assert choose(BRIDGE, option=AttachOption.FAST, need=NAMED).mode is AttachMode.HYBRID
+    assert choose({"type": "vlan", "ipam": HOST_LOCAL}, option=AttachOption.FAST, need=NAMED).mode is AttachMode.HYBRID
     with pytest.raises(BadOption, match=r"ifname.*Docker Engine 27.5.*cni.ifname-prefix"):
         choose(BRIDGE, option=AttachOption.FAST, need=NAMED, version=OLD)
     with pytest.raises(BadOption, match=r"ifname.*cni.attach=move.*cni.ifname-prefix"):

@@ -226,6 +226,8 @@ def test_a_mac_is_passed_to_plugins_that_read_it(
     planned = plan(*plugins, requested=RequestedInterface(mac=MAC))
     assert (planned.args, planned.capability_args) == (args, capability_args)
     assert planned.passes_mac is bool(args or capability_args)
+    with pytest.raises(Refused, match="MAC 03:11:22:33:44:55 is a multicast address"):
+        plan(*plugins, requested=RequestedInterface(mac="03:11:22:33:44:55"))
 
 
 def test_labels_are_merged_with_those_of_the_list() -> None:
