@@ -3,9 +3,9 @@
 """LevelDB: keys and values as bytes. The only user of plyvel.
 
 One process owns a state directory: it locks the file `lock`, which contains its process ID. The store reads everything
-when it opens the database, and never again. Writes are synced to disk, which may take long, and run on the database's
-worker thread. Those that come meanwhile share the next sync, so that a slow disk delays many writes no longer than one
-or two.
+when it opens the database; later only writes read, namely what their keys have. Writes are synced to disk, which may
+take long, and run on the database's worker thread. Those that come meanwhile share the next sync, so that a slow disk
+delays many writes no longer than one or two.
 
 A failed write, for example on a full disk, may leave half a record at the end of LevelDB's log. Records that are
 written after it would be lost at the next open, although they were acknowledged. So after a failure the files are

@@ -75,6 +75,10 @@ ADDRESS_TRANSITIONS: Final[Mapping[AddressPhase | None, frozenset[AddressPhase |
 def refuse_step(
     transitions: Mapping[P | None, frozenset[P | None]], record_id: str, before: P | None, after: P | None, kind: str
 ) -> None:
-    """Refuse a step that a table of transitions does not have; `kind` is `endpoint` or `address`, for the error."""
+    """Refuse a step that a table of transitions does not have; `kind` is `endpoint` or `address`, for the error.
+
+    Raises:
+        WrongPhase: The table has no such step.
+    """
     if after not in transitions[before]:
         raise WrongPhase(record_id, before, after, kind)

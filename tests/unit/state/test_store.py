@@ -28,6 +28,16 @@ from cni_bridge_state.store import Store
 PHASES: tuple[Phase | None, ...] = (None, *Phase)
 
 
+async def test_values_are_stored_uncompressed(tmp_path: Path, endpoint: EndpointRecord) -> None:
+    """Decompressing takes longer than all else that LevelDB does to read thousands of records."""
+    store = Store.open(tmp_path)
+    long = replace(endpoint.attachment, args=(("K8S_POD_NAME", "x" * 1000),))
+    await store.put_endpoint(replace(endpoint, attachment=long))
+    store.close()
+    Store.open(tmp_path).close()  # moves it from the log into a table
+    assert any(b"x" * 1000 in table.read_bytes() for table in (tmp_path / "leveldb").glob("*.ldb"))
+
+
 async def test_a_failed_write_keeps_the_record(store: Store, endpoint: EndpointRecord) -> None:
     """The record in memory stays the one on disk."""
     await store.put_endpoint(endpoint)
