@@ -66,9 +66,9 @@ def url(value: str) -> str:
     try:
         urlsplit(value).port  # noqa: B018 - it is checked when it is read
     except ValueError as exc:
-        raise click.BadParameter(f"{value!r}: {exc}") from exc
+        raise click.BadParameter(f"{value!r}: {exc}; set --docker-host") from exc
     if not value.startswith(("unix:///", "tcp://", "http://", "https://")):
-        raise click.BadParameter(f"{value!r} is neither unix:///path nor tcp://host:port")
+        raise click.BadParameter(f"{value!r} is neither unix:///path nor tcp://host:port; set --docker-host")
     return value
 
 
@@ -228,8 +228,10 @@ def read_config_file(path: Path) -> tuple[Mapping[str, JsonValue], Sequence[str]
 
     try:
         document = tomllib.loads(path.read_text("utf-8"))
-    except (ValueError, RecursionError) as exc:
+    except ValueError as exc:
         return {}, [f"{path}: {exc}"]
+    except RecursionError:
+        return {}, [f"{path}: its arrays or tables are nested too deeply"]
     known = {OPTIONS[field].key: field for field in SETTINGS}
     values: dict[str, JsonValue] = {}
     mistakes = []

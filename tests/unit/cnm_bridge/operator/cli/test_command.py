@@ -135,13 +135,16 @@ def test_what_is_wrong_in_the_file_keeps_nobody_from_asking_the_daemon(
     assert done.exit_code in {1, 3}
 
 
-def test_a_file_that_is_no_toml(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("content", "warning"), [("= =", ""), (f"socket = {'[' * 5000}{']' * 5000}", "its arrays or tables are nested too")]
+)
+def test_a_file_that_is_no_toml(tmp_path: Path, content: str, warning: str) -> None:
     """As before, but the defaults count."""
-    (tmp_path / "config.toml").write_text("= =")
+    (tmp_path / "config.toml").write_text(content)
     socket = ("--admin-socket", str(tmp_path / "s"))
     done = CliRunner().invoke(main, ["cleanup", *socket, "--config", str(tmp_path / "config.toml")])
     assert done.exit_code == 3
-    assert f"warning: {tmp_path}/config.toml: " in done.stderr
+    assert f"warning: {tmp_path}/config.toml: {warning}" in done.stderr
     assert f"no daemon answers on {tmp_path}/s" in done.stderr
 
 
@@ -158,7 +161,7 @@ def test_an_engine_address(address: str) -> None:
 )
 def test_an_engine_address_that_is_refused(address: str) -> None:
     """The text shows the address."""
-    with pytest.raises(click.BadParameter, match="is neither unix:///path nor tcp://host:port") as refused:
+    with pytest.raises(click.BadParameter, match="nor tcp://host:port; set --docker-host") as refused:
         url(address)
     assert repr(address) in str(refused.value)
 

@@ -236,6 +236,7 @@ def test_an_invalid_file_is_rejected(tmp_path: Path, content: str, message: str)
         ([], {"CNI_BRIDGE_DOCKER_HOST": "ssh://x", "DOCKER_HOST": "tcp://y"}, "variable CNI_BRIDGE_DOCKER_HOST"),
         ([], {"CNI_BRIDGE_CONFIG": "/nowhere"}, "from the environment variable CNI_BRIDGE_CONFIG"),
         (["--config", "{file}"], {}, "{file}: option plugin-timeout: "),
+        (["--config", "{file}", "--plugin-timeout", "5"], {}, "{file}: option plugin-timeout: "),  # the file as a whole
     ],
 )
 def test_an_error_names_the_origin_of_the_value(
