@@ -138,10 +138,8 @@ def create(
     pairs = parse_pairs(options)
     if CONFIGURATION in pairs:
         raise click.BadParameter(f"{CONFIGURATION} is the argument CONFIGURATION here; leave it out")
-    makes_list = any(
-        key != "isolated" and value is not None and value is not False and value != ()
-        for key, value in addressing.items()
-    )
+    of_list = {key: value for key, value in addressing.items() if key != "isolated"}
+    makes_list = any(of_list.values()) or of_list["mtu"] is not None
     if makes_list and configuration is not None:
         raise click.UsageError(f"a network has the existing list {configuration!r}, or options of addresses and links")
     if strict:

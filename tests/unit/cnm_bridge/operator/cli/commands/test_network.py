@@ -68,6 +68,12 @@ def test_an_engine_that_does_not_answer(tmp_path: Path) -> None:
     assert (done.exit_code, "cannot be reached: Connection refused" in done.output) == (1, True)
 
 
+def test_an_empty_option_is_not_given(tmp_path: Path) -> None:
+    """A script's empty variable asks for the existing list."""
+    done = network(tmp_path, "create", "--dry-run", "blue", "--parent", "")
+    assert (done.exit_code, 'no net configuration with name "blue"' in done.output) == (1, True), done.output
+
+
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
