@@ -74,7 +74,7 @@ def test_a_taken_address(scene: Scene, kind: str) -> None:
         options = ("-d", "macvlan", "-o", f"parent={Scene.UPLINK}", "--ipam-driver", "cni-bridge")
         other = scene.builtin_network(*options, "--ipam-opt", f"cni.ipam={name}", "--subnet", subnet.ipv4)
         scene.run(other, "--ip", wanted)
-        holder, command = f"{wanted} is in use by ", "`docker network inspect NETWORK`"
+        holder, command = f"{wanted} is in use by ", "`GET /v1/addresses` at the admin socket"
     else:
         first = scene.run(f"name={network},{asking}")
         holder, command = f"{wanted} is in use by container {first.name} (endpoint ", "`cni-bridge ls`"

@@ -270,7 +270,7 @@ class IpamService:
                 reason = f"; its release fails: {pending.error}" if pending is not None and pending.error else ""
                 raise Refused(
                     f"{address} of IPAM section {pool.section} is in use by {describe_address(record)}{reason}; "
-                    "choose another address; `docker network inspect NETWORK` shows those of containers"
+                    "choose another address; `GET /v1/addresses` at the admin socket shows all"
                 )
 
     async def _make_again(self, pool_id: PoolId) -> AddressPoolRecord:

@@ -121,6 +121,6 @@ def _holders_of(
         if record.phase is AddressPhase.RESERVED:
             yield (
                 f"{address} is in use by {describe_address(record)}: ask for another address; "
-                "`docker network inspect NETWORK` shows those of containers"
+                "`GET /v1/addresses` at the admin socket shows all"
             )
             return

@@ -128,7 +128,7 @@ async def test_a_container_of_another_driver(store: Store, name: str | None, sho
     await store.ipam.put_address(replace(record, phase=AddressPhase.RESERVED, address=ip_interface(f"{TEXT}/24")))
     found = describe_holders(store, "lan", [TAKEN])
     assert found.startswith(f"{TEXT} is in use by {shown}: ")
-    assert "`docker network inspect NETWORK`" in found
+    assert "`GET /v1/addresses` at the admin socket" in found
 
 
 async def test_the_address_that_docker_requested_for_the_endpoint(store: Store) -> None:
