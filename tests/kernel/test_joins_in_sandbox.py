@@ -10,17 +10,18 @@ from typing import Final
 import pytest
 
 from cni_bridge_spec import JsonObject
-from cni_bridge_state import AttachMode, EndpointRecord, Phase
+from cni_bridge_state import AttachMode, EndpointId, EndpointRecord, Phase
 from cni_bridge_state.store import Store
 from cni_invoker import Limits, Runtime
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.link_state import LinkState, Snapshot, Sysctl
+from cnm_bridge.core.planning.records import rebuilt_record
 from cnm_bridge.system.kernel import Kernel
 from cnm_bridge.system.kernel.pin import Finish
 from tests.kernel.attachers import make_attachers
 from tests.kernel.namespace import Namespace
 from tests.plugins import FakePlugins
-from tests.records import endpoint
+from tests.records import NETWORK, endpoint, list_of
 
 
 async def put_ready(store: Store, number: int, sandbox: Path, *chained: JsonObject) -> EndpointRecord:
@@ -67,6 +68,31 @@ async def test_two_joins_into_one_sandbox(store: Store, kernel: Kernel, tmp_path
     # this bridge makes no link
     assert "made no link box1 in the container" in str(errors[0])
     assert "a link called box2 cannot be made in the sandbox: the sandbox has a link" in str(errors[1])
+
+
+async def test_a_second_link_beside_a_rebuilt_record(
+    store: Store, kernel: Kernel, tmp_path: Path, sandbox: Namespace
+) -> None:
+    """After the state was lost, the link that is in the sandbox counts all the same: Docker would panic with two."""
+    await store.put_engine_version("28.5")
+    rebuilt = rebuilt_record(
+        EndpointId("2" * 64),
+        network_id=NETWORK,
+        phase=Phase.JOINED,
+        internal=False,
+        configuration=list_of({"type": "bridge", "ipam": {"type": "dhcp"}}),
+        addresses=("10.1.0.2/24",),
+        mac=None,
+        run_dir=tmp_path / "run",
+        boot_id="0c1f",
+        pinned_link="lan0",
+        sandbox_key=str(sandbox.path),
+    )
+    await store.put_found_endpoint(rebuilt)
+    attacher = make_attachers(store, Runtime([tmp_path], Limits()), kernel, tmp_path / "run")[AttachMode.DIRECT]
+    ready = await put_ready(store, 1, sandbox.path)
+    with pytest.raises(Refused, match="the sandbox has a link that this driver made in it already"):
+        await attacher.attach(replace(ready, attachment=replace(ready.attachment, mode=AttachMode.DIRECT)))
 
 
 async def test_a_list_that_cannot_be_moved(store: Store, kernel: Kernel, tmp_path: Path, sandbox: Namespace) -> None:

@@ -2,18 +2,25 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """The sync of a sandbox: what plugins made in staging exists in the sandbox after libnetwork has placed the link."""
 
+import asyncio
+from dataclasses import replace
 from ipaddress import ip_address, ip_interface
 from pathlib import Path
 
 import pytest
 
+from cni_bridge_state.store import Store
 from cnm_bridge.core.errors import KernelError
 from cnm_bridge.core.link.endpoint_replies import prefix_route
 from cnm_bridge.core.link.plan_sandbox import ReplacedRoute, SandboxPlan
 from cnm_bridge.core.link_state import Neighbour, Observation, Snapshot, Sysctl
+from cnm_bridge.driver.attach.sandbox_sync import SandboxSync
 from cnm_bridge.system.kernel import Kernel
+from cnm_bridge.system.known_version import KnownVersion
+from cnm_bridge.system.scheduling import KeyedLocks
 from tests.kernel.namespace import Namespace
 from tests.kernel.pair import ALTNAME, EVERYTHING, HOST_NAME, place_link, prepare
+from tests.records import endpoint, put
 from tests.unit.cnm_bridge.core.snapshots import route
 
 pytestmark = pytest.mark.usefixtures("nothing_left_of_the_pair")
@@ -99,6 +106,24 @@ async def test_a_sync_restores_only_what_is_missing(
     sandbox.ip("rule del priority 50", "neighbour del 10.1.0.9 dev eth7")
     done = await kernel.link_in_sandbox(sandbox.path, ALTNAME).sync(sandbox_plan)
     assert done == ("neighbour 10.1.0.9", "rule 50 to table 100")
+
+
+async def test_a_restarted_daemon_restores_what_is_missing(
+    store: Store, kernel: Kernel, host: Namespace, staging: Namespace, sandbox: Namespace
+) -> None:
+    """It looks at the sandbox of each joined endpoint, and makes a rule again that is not there."""
+    snapshot = await prepare(kernel, host, staging, "ip rule add from 10.1.0.3 lookup 100 priority 50")
+    place_link(host, sandbox)
+    joined = replace(
+        endpoint(ALTNAME.removeprefix("cni-bridge-")), snapshot=snapshot.to_json(), sandbox_key=str(sandbox.path)
+    )
+    await put(store, joined)
+    assert b"from 10.1.0.3" not in sandbox.run("ip rule")
+    async with asyncio.TaskGroup() as tasks, asyncio.timeout(30):
+        running = tasks.create_task(SandboxSync(store, kernel, KeyedLocks(), KnownVersion(store)).run())
+        while b"from 10.1.0.3 lookup 100" not in sandbox.run("ip rule"):  # noqa: ASYNC110 - no event reports it
+            await asyncio.sleep(0.05)
+        running.cancel()
 
 
 async def test_changed_sysctls_are_carried(
