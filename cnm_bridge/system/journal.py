@@ -82,6 +82,11 @@ class Journal:
         """Call `listener`, which must neither block nor raise, with each new event from now on."""
         self._listeners.append(listener)
 
+    @property
+    def listeners(self) -> int:
+        """How many listeners there are."""
+        return len(self._listeners)
+
     @contextmanager
     def listening(self, listener: Callable[[Event], None]) -> Iterator[None]:
         """Call `listener` as `add_listener` does, during the block."""

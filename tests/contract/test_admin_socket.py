@@ -154,6 +154,7 @@ async def test_the_last_events_are_shown(tmp_path: Path) -> None:
 async def test_events_are_followed_until_the_reader_leaves(tmp_path: Path) -> None:
     """They arrive while the connection is open; the daemon forgets a reader that has closed it."""
     async with serving(tmp_path) as served, asyncio.timeout(30):
+        before = served.journal.listeners
         reader, writer = await asyncio.open_unix_connection(served.admin)
         writer.write(b"GET /v1/events?follow=1 HTTP/1.1\r\nHost: x\r\n\r\n")
         await reader.readuntil(b"\r\n\r\n")
@@ -162,8 +163,10 @@ async def test_events_are_followed_until_the_reader_leaves(tmp_path: Path) -> No
             while not arrived.done():
                 await served.post("Plugin.Activate", b"")
         assert b'"rpc":"Plugin.Activate"' in arrived.result()
+        assert served.journal.listeners == before + 1
         writer.write_eof()
         await reader.read()  # the end of the connection
+        assert served.journal.listeners == before
         writer.close()
 
 
