@@ -4,18 +4,34 @@
 
 import json
 import signal
+import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from cni_bridge_spec import JsonObject, as_object, get_object, get_objects
+from tests.lab import PLUGIN_SOCKET, wait_until
 from tests.system.plugin_lists import PORTMAP
 from tests.system.ports import published
 from tests.system.scene import Scene, bridge
 
 STARTS = 20
 PROJECT, SERVICE = "com.docker.compose.project", "com.docker.compose.service"
+WAITING = 4
+LISTEN = """
+import os, socket, sys, time
+listening = socket.socket(socket.AF_UNIX)
+listening.bind(sys.argv[1])
+listening.listen()
+os.dup2(listening.detach(), 3)
+os.set_inheritable(3, True)
+while not os.path.exists("/run/go"):
+    time.sleep(0.01)
+os.environ |= {"LISTEN_FDS": "1", "LISTEN_PID": str(os.getpid())}
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+"""Listens before the daemon starts, like systemd."""
 RECORD = """
 mkdir -p /run/who
 python3 -c 'import json, os, sys
@@ -119,6 +135,27 @@ def test_a_required_identity_that_is_not_known(private_scene: Scene, network: st
     assert scene.lab.wait_clean(before) == ""
     scene.run(scene.network(network, "-o", "cni.attach=sandbox", "-o", "cni.identity=docker"), "--pid=host")
     assert [str(one["args"]) for one in received(scene)] == [""]
+
+
+@pytest.mark.long
+def test_calls_that_wait_at_the_socket(private_scene: Scene, network: str, daemon_command: Sequence[str]) -> None:
+    """The first calls after a start of the daemon come before it has looked at the engine, which does not boot."""
+    scene, lab = private_scene, private_scene.lab
+    required = ("-o", "cni.identity=docker", "-o", "cni.identity-required=true")
+    names = [scene.network(network, *required, mode="direct") for _ in range(WAITING)]
+    created = [scene.create(name) for name in names]  # dockerd makes one call at a time for each network
+    lab.stop_daemon()
+    with ThreadPoolExecutor() as pool:
+        daemon = pool.submit(lab.start_daemon, command=(sys.executable, "-c", LISTEN, PLUGIN_SOCKET, *daemon_command))
+        wait_until(lambda: lab.path(PLUGIN_SOCKET).exists(), "the socket")
+        starts = [pool.submit(lab.docker, "start", one) for one in created]
+        shown = ("ss", "--no-header", "--listening", "--unix", "src", PLUGIN_SOCKET)
+        wait_until(lambda: int(lab.run(*shown).stdout.split()[2]) >= WAITING, "calls that wait")
+        lab.write("/run/go", "")
+        daemon.result()
+        for start in starts:
+            start.result()
+    assert {arguments(one)["DOCKER_CONTAINER_NAME"] for one in received(scene) if one["args"]} == {*created}
 
 
 @pytest.mark.long
