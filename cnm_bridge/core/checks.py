@@ -37,7 +37,8 @@ _COMMANDS: Final = {4: "iptables", 6: "ip6tables"}
 def is_compared(plugin: JsonObject) -> bool:
     """Return whether `find_missing_rules` replaces the CHECK of a plugin, which reports what is not missing.
 
-    portmap looks for the rules of an IPv4 address in ip6tables as well (plugins `meta/portmap`, checkPorts).
+    portmap looks for the rules of an IPv4 address in ip6tables as well (plugins `meta/portmap`, checkPorts). Only its
+    jump in CNI-HOSTPORT-DNAT is looked for instead, not the rules of each port behind it.
     """
     return find_str(plugin, "type") == "portmap" and find_str(plugin, "backend") != _NFTABLES
 

@@ -2,8 +2,8 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """The daemon's own errors (`BridgeError`), and those of operations on namespaces and links (`KernelError`).
 
-A function called `refuse_…` raises `Refused` unless it says otherwise. `AddressClaimed` is an error of a plugin's DEL,
-so it is a `CniError`.
+A function called `refuse_…` raises `Refused` unless its docstring names another error. `AddressClaimed` is an error of
+a plugin's DEL, so it is a `CniError`.
 
 The errors of lower layers (`CniError`, `StateError`) are not wrapped, so that an operator reads the plugin's own
 message. Only `cnm_bridge.server.rpc` turns errors into replies to Docker.

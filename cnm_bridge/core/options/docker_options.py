@@ -92,7 +92,11 @@ class Announcements:
 
 
 def refuse_docker_option(option: str) -> None:
-    """Refuse an option of Docker or its drivers that is known to have no effect on networks of this driver."""
+    """Refuse an option of Docker or its drivers that is known to have no effect on networks of this driver.
+
+    Raises:
+        BadOption: It is one.
+    """
     way = _WAYS.get(option) or _OTHER_DRIVERS.get(option) or (_FOR_BRIDGE if option.startswith(_BRIDGES_OWN) else None)
     if way is not None:
         raise BadOption(option, way)
@@ -118,6 +122,9 @@ def refuse_unread(options: Mapping[str, str], *, ipv4: bool | None, ipv6: bool) 
 
     They are the user's `-o` options and the engine's `default-network-opts`. `ipv4` and `ipv6` say what is enabled in
     Docker's IPAM; `ipv4` is None before Engine 28, which does not send it.
+
+    Raises:
+        BadOption: One is ignored, or has an invalid value.
     """
     flags = {}
     for option in (_ENABLE_IPV4, _ENABLE_IPV6):
