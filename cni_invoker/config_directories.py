@@ -57,9 +57,8 @@ class ConfigurationIndex:
     """The content of configuration directories at one moment; immutable.
 
     Attributes:
-        directories: The directories, in order of precedence.
+        directories: In order of precedence.
         problems: One error for each unusable file or directory.
-        shadowed: The valid files that are not used.
     """
 
     def __init__(self, directories: Iterable[Path], outcomes: Iterable[_Outcome]) -> None:
@@ -84,11 +83,7 @@ class ConfigurationIndex:
         return tuple(sorted(self._chosen))
 
     def find(self, name: str) -> NetworkConfigurationList:
-        """Return the list of the network `name`.
-
-        Raises:
-            ConfigurationNotFound: There is none; the error lists the existing names and the broken files.
-        """
+        """Return the list of the network `name`, or raise `ConfigurationNotFound`."""
         found = self._chosen.get(name)
         if found is None:
             raise self._not_found(name)

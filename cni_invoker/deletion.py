@@ -33,8 +33,6 @@ from cni_invoker.errors import BadResult, ErrorCode, PluginError, PluginFailed
 from cni_invoker.execution.executor import Executor
 from cni_invoker.messages import log_event
 
-_PREV_RESULT_SINCE: Final = "0.4.0"
-
 _REJECTIONS: Final = frozenset(
     {
         ErrorCode.INCOMPATIBLE_VERSION,
@@ -146,7 +144,7 @@ async def _delete(
 
 def result_for_delete(version: str, result: Result | None) -> Result | None:
     """Return the `prevResult` for DEL of a list of `version`; None rather than an error, because DEL must run."""
-    if result is None or not is_at_least(version, _PREV_RESULT_SINCE):
+    if result is None or not is_at_least(version, "0.4.0"):
         return None
     try:
         return result.converted(version)

@@ -151,10 +151,8 @@ class BadConfiguration(CniError):
     """A file or document is not a network configuration.
 
     Attributes:
-        file: The file; None if the document does not come from a file.
-        line: Line of a syntax error, counted from 1; None for other errors.
-        column: Column of a syntax error, counted from 1; None for other errors.
-        reason: What is wrong.
+        file: None if the document does not come from a file.
+        line, column: Those of a syntax error, counted from 1; None for other errors.
     """
 
     code = ErrorCode.INVALID_CONFIGURATION
@@ -182,9 +180,8 @@ class ConfigurationNotFound(CniError):
     """There is no network configuration of that name, or none at all.
 
     Attributes:
-        known: The existing names, most similar first.
         problems: The files that could not be used; the missing one may be among them.
-        own: Those of them that have the name in their file's, or are a directory: the text is about them alone.
+        own: Those of them with the name in their own, and directories: then the text is about them alone.
     """
 
     code = ErrorCode.INVALID_CONFIGURATION
@@ -200,26 +197,25 @@ class ConfigurationNotFound(CniError):
         from difflib import get_close_matches  # noqa: PLC0415  # most programs never need it
 
         nearest = get_close_matches(name or "", known, n=len(known), cutoff=0.5) if known else []
-        self.known = (*nearest, *(other for other in known if other not in nearest))
+        names = (*nearest, *(other for other in known if other not in nearest))
         self.problems = tuple(problems)
-        self.own = tuple(one for one in problems if _may_have(one.file, name, directories))
+        self.own = tuple(
+            one
+            for one in problems
+            if one.file is not None and (one.file in directories or (name is not None and name in one.file.stem))
+        )
         searched = ", ".join(map(str, directories)) or "no directory at all"
         missing = "no net configurations found" if name is None else f'no net configuration with name "{name}"'
-        text = f"{missing} in {searched}; there are: {', '.join(self.known) or 'none'}"
+        text = f"{missing} in {searched}; there are: {', '.join(names) or 'none'}"
         if self.own:
             text = f"{missing}: {'; '.join(map(str, self.own))}"
-        elif not self.known:
+        elif not names:
             text += "; put a .conflist file there"
         elif nearest:
             text += f"; did you mean {nearest[0]}?"
         if problems and not self.own:
             text += f"; unusable: {'; '.join(map(str, problems))}"
         super().__init__(text)
-
-
-def _may_have(file: "Path | None", name: str | None, directories: "Sequence[Path]") -> bool:
-    """Return whether an unusable file, or a directory that cannot be read, seems to have a configuration."""
-    return file is not None and (file in directories or (name is not None and name in file.stem))
 
 
 class PluginError(CniError):
@@ -234,7 +230,6 @@ class PluginNotFound(PluginError):
     """No plugin directory has the plugin; nothing has been executed.
 
     Attributes:
-        directories: The directories that were searched.
         not_executable: Files of that name that exist but are not executable.
     """
 
@@ -258,7 +253,7 @@ class PluginNotStarted(PluginError):
     """The kernel could not execute a plugin; it has not run.
 
     Attributes:
-        path: The executable; None for a plugin in process, for which there was no thread.
+        path: None for a plugin in process, for which there was no thread.
         reason: The kernel's error text.
     """
 
@@ -276,9 +271,7 @@ class PluginTimeout(PluginError):
     """A plugin did not end in time; it and every process in its session have been killed, unless it runs in process.
 
     Attributes:
-        timeout_s: The limit, in seconds.
         started: False if it has not run: it was still waiting for a free slot, or for an earlier call in this process.
-        stderr_tail: The last lines of its standard error.
     """
 
     def __init__(
@@ -300,25 +293,18 @@ class PluginTimeout(PluginError):
         else:
             what = f"it was not started within {timeout_s:g} s: too many plugins are running"
         super().__init__(f"{failed_words(plugin, verb)}: {what}{_shown(stderr_tail)}", plugin=plugin)
-        self.verb = verb
         self.timeout_s = timeout_s
         self.started = started
-        self.stderr_tail = tuple(stderr_tail)
 
 
 class PluginFailed(PluginError):
     """A plugin ended with an error.
 
     Attributes:
-        path: The executable; None for a plugin in process.
-        network: Name of the network; empty for VERSION.
-        container_id: The container's ID; empty if the operation is for none.
         msg: The plugin's message. If it printed none, libcni's words ("netplugin failed"), followed by its output.
-        details: The plugin's details, empty if it gave none.
-        exit_status: Its exit status; None if a signal killed it or if the status was lost.
+        exit_status: None if a signal killed it or if the status was lost.
         signal: The signal that killed it, e.g. `SIGSEGV`; None if there was none or if that was lost.
         stderr_tail: The last lines of its standard error.
-        duration_s: How long it ran, in seconds.
         crash: How it crashed: the signal, or that it ended as Go's programs do after a panic. Otherwise None.
     """
 
@@ -346,9 +332,6 @@ class PluginFailed(PluginError):
         said = "" if " | ".join(stderr_tail) in msg else _shown(stderr_tail)
         super().__init__(f"{failed_words(plugin, verb)}: {message} ({facts}){said}", plugin=plugin)
         self.verb = verb
-        self.path = path
-        self.network = network
-        self.container_id = container_id
         self.code = code
         self.msg = msg
         self.details = details
@@ -365,12 +348,7 @@ class PluginFailed(PluginError):
 
 
 class BadResult(CniError):
-    """A document or a plugin's output is not a CNI result. A plugin that printed it has done its work and needs a DEL.
-
-    Attributes:
-        reason: What is wrong with the result.
-        plugin: The type of the plugin that printed it; None for other documents.
-    """
+    """Something is not a CNI result. A plugin that printed it has done its work and needs a DEL."""
 
     code = ErrorCode.DECODING_FAILURE
 
@@ -380,7 +358,6 @@ class BadResult(CniError):
         origin = "" if plugin is None else f"{failed_words(plugin, verb)}: "
         super().__init__(f"{origin}bad CNI result: {reason}{_shown(stderr_tail)}")
         self.reason = reason
-        self.plugin = plugin
 
 
 def describe_end(exit_status: int | None, signal: str | None) -> str:

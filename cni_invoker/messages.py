@@ -34,10 +34,7 @@ def is_debugging(name: str) -> bool:
 def log_event(name: str, event: str, **facts: object) -> None:
     """Log an event as a sentence; the record has the attribute `event`, and one for each fact.
 
-    Args:
-        name: The logger's name: the module's.
-        event: The event's name; with the one error, the exception that is being handled is logged too.
-        facts: The facts that the sentence needs, and further ones.
+    `name` is the logger's: that of the module. With the one error, the exception that is being handled is logged too.
     """
     if event in _DEBUG and not is_debugging(name):
         return

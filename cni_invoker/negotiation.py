@@ -34,19 +34,14 @@ _IN_PROCESS: Final[_Identity] = ()
 
 
 def choose_version(network: NetworkConfigurationList, plugins: Mapping[str, VersionInfo]) -> str:
-    """Return the newest version that `network` offers and that this runtime and all plugins support; pure.
-
-    Raises:
-        VersionUnsupported: There is no such version.
-    """
+    """Return the newest version that a list offers and all support, or raise `VersionUnsupported`; pure."""
     for version in network.cni_versions:
         if version in SUPPORTED_VERSIONS and all(version in plugin.supported for plugin in plugins.values()):
             return version
-    supported = {f"plugin {plugin}": info.supported for plugin, info in plugins.items()}
     text = f"no CNI version fits network {network.name}: its configuration offers {', '.join(network.cni_versions)}"
-    for name, versions in (*supported.items(), ("this runtime", SUPPORTED_VERSIONS)):
-        text += f"; {name} supports {', '.join(versions)}"
-    raise VersionUnsupported(text)
+    for plugin, info in plugins.items():
+        text += f"; plugin {plugin} supports {', '.join(info.supported)}"
+    raise VersionUnsupported(f"{text}; this runtime supports {', '.join(SUPPORTED_VERSIONS)}")
 
 
 def require_check(version: str) -> None:
@@ -95,7 +90,7 @@ class Negotiation:
         return question.answer
 
     async def negotiate(self, network: NetworkConfigurationList) -> NetworkConfigurationList:
-        """Return `network` in the newest version that fits; see `Runtime.negotiate`."""
+        """See `Runtime.negotiate`."""
         for plugin in network.plugins:
             self._executor.find(plugin.type)
         answers: dict[str, VersionInfo] = {}
@@ -107,11 +102,8 @@ class Negotiation:
     async def answers(self, plugin: PluginConfiguration) -> dict[str, VersionInfo]:
         """Return the answers of a plugin and of its IPAM plugin to VERSION, by type.
 
-        Plugins without a usable answer are left out. In particular, `ipam.type` need not name an executable
-        (`azure-vnet` with `azure-cns` does not).
-
-        Raises:
-            PluginNotFound, PluginNotStarted: The plugin itself is missing or cannot be executed.
+        Plugins without a usable answer are left out; a plugin that is missing or cannot be executed is an error. But
+        `ipam.type` need not name an executable (`azure-vnet` with `azure-cns` does not).
         """
         answers = {}
         with suppress(PluginFailed, PluginTimeout, BadResult):

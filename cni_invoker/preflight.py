@@ -14,18 +14,13 @@ from pathlib import Path
 from typing import Final
 
 from cni_invoker.documents.jsontypes import JsonObject, get_object
-from cni_invoker.documents.known_plugins import find_key_doubts, find_key_problems
+from cni_invoker.documents.known_plugins import KNOWN_PLUGINS, find_key_doubts, find_key_problems
 from cni_invoker.documents.lists import NetworkConfigurationList, PluginConfiguration
 from cni_invoker.documents.versions import SUPPORTED_VERSIONS
 from cni_invoker.errors import CniError, PluginNotFound, PluginNotStarted
 from cni_invoker.runtime import Runtime
 
-_REFERENCE_PLUGINS: Final = frozenset(
-    {
-        *("bandwidth", "bridge", "dhcp", "dummy", "firewall", "host-device", "host-local", "ipvlan", "loopback"),
-        *("macvlan", "portmap", "ptp", "sbr", "static", "tap", "tuning", "vlan", "vrf"),
-    }
-)
+_REFERENCE_PLUGINS: Final = KNOWN_PLUGINS | {"loopback"}
 """The plugins of containernetworking/plugins, which distributions ship as one package."""
 
 _MAKES_LINK: Final = frozenset({"bridge", "dummy", "host-device", "ipvlan", "macvlan", "ptp", "tap", "vlan"})
@@ -43,10 +38,8 @@ class PluginFinding:
         type: Name of its executable.
         user: The plugin of the list that names it as its IPAM plugin; empty for one of the list itself.
         path: Its executable; None if it was not found, or runs in this process.
-        in_process: Whether it runs in this process.
         supported: The CNI versions that it reports to support, empty if it could not be asked.
-        capabilities: The capabilities that the list declares for it, sorted.
-        problems: What is wrong with it.
+        capabilities: Those that the list declares for it, sorted.
         warnings: What could not be verified.
     """
 
@@ -75,7 +68,6 @@ class Preflight:
     """The report about a network.
 
     Attributes:
-        source: The file of its list, None if it does not come from a file.
         cni_version: The negotiated version, None if there is none.
         plugins: One finding per plugin, in list order, each followed by its IPAM plugin.
         problems: What is wrong with the list as a whole.
@@ -122,10 +114,7 @@ class Preflight:
 
 
 async def run_preflight(runtime: Runtime, network: NetworkConfigurationList) -> Preflight:
-    """Find every plugin that `network` needs and ask each for its versions.
-
-    Problems are in the report; none is raised as an exception.
-    """
+    """Find every plugin that `network` needs and ask each for its versions; no problem is raised as an exception."""
     needed = [finding for plugin in network.plugins for finding in _needed(plugin)]
     plugins = tuple(await asyncio.gather(*(_look(runtime, finding, network.cni_versions) for finding in needed)))
     problems = tuple(_find_second_link(network))
@@ -186,7 +175,6 @@ def _needed(plugin: PluginConfiguration) -> Iterator[PluginFinding]:
 
 
 async def _look(runtime: Runtime, finding: PluginFinding, offered: Sequence[str]) -> PluginFinding:
-    """Complete the finding about a plugin."""
     is_own = finding.user in {"", finding.type}
     try:
         path = runtime.find_plugin(finding.type) if is_own else runtime.find_executable(finding.type)
@@ -207,7 +195,6 @@ async def _look(runtime: Runtime, finding: PluginFinding, offered: Sequence[str]
 
 
 def _compare(finding: PluginFinding, offered: Sequence[str]) -> PluginFinding:
-    """Complete the finding about a plugin whose versions are known."""
     if set(offered) & set(finding.supported):
         return finding
     versions = ", ".join(f'"{version}"' for version in offered)

@@ -14,13 +14,7 @@ from typing import Final
 
 from cni_invoker.deletion import DeleteHooks, delete_in_reverse, result_for_delete
 from cni_invoker.documents.attachment import Attachment, AttachmentKey, freeze_keys
-from cni_invoker.documents.checks import (
-    StrPath,
-    as_paths,
-    check_arguments,
-    check_netns,
-    check_plugin_dir,
-)
+from cni_invoker.documents.checks import StrPath, as_paths, check_arguments, check_netns, check_plugin_dir
 from cni_invoker.documents.lists import NetworkConfigurationList, PluginConfiguration
 from cni_invoker.documents.request import Request, Requests
 from cni_invoker.documents.results import Result, parse_result
@@ -43,6 +37,9 @@ class Runtime:
 
     Use one runtime per host, for all tasks of an event loop. It limits how many plugins run at once, and
     serializes operations on one container, GC on a network, and the first users of shared iptables chains.
+
+    An operation raises `InvalidParameter` or `NetworkBusy` before anything has been executed. `PluginError` and
+    `BadResult` mean that one plugin failed; those after it have not run, if the operation does not say more.
 
     Args:
         plugin_dirs: Where plugins are searched, one directory or several; the first one that has the plugin wins.
@@ -89,19 +86,11 @@ class Runtime:
         self._limits = limits
 
     def find_plugin(self, plugin_type: str) -> Path | None:
-        """Return the executable of a plugin; None if it runs in this process.
-
-        Raises:
-            PluginNotFound: No plugin directory has it.
-        """
+        """Return the executable of a plugin, or raise `PluginNotFound`; None if it runs in this process."""
         return self._executor.find(plugin_type)
 
     def find_executable(self, plugin_type: str) -> Path:
-        """Return the executable of a plugin that another plugin executes, even if this process has the plugin.
-
-        Raises:
-            PluginNotFound: No plugin directory has it.
-        """
+        """Return the executable of a plugin that another plugin executes, even if this process has the plugin."""
         return self._executor.find_executable(plugin_type)
 
     def _require_plugins(self, network: NetworkConfigurationList) -> None:
@@ -111,13 +100,7 @@ class Runtime:
             self._executor.find(plugin.type)
 
     async def version(self, plugin_type: str) -> VersionInfo:
-        """Return the CNI versions that a plugin supports (CNI SPEC §3 "VERSION").
-
-        The answer is cached until the plugin's file changes.
-
-        Raises:
-            PluginNotFound, PluginNotStarted, PluginFailed, PluginTimeout, BadResult: The plugin gave no usable answer.
-        """
+        """Return the CNI versions that a plugin supports (CNI SPEC §3 "VERSION"), cached until its file changes."""
         return await self._negotiation.version(plugin_type)
 
     async def negotiate(self, network: NetworkConfigurationList) -> NetworkConfigurationList:
@@ -149,7 +132,7 @@ class Runtime:
 
         Args:
             network: The list, preferably as returned by `negotiate`.
-            attachment: The container.
+            attachment: Its namespace must exist.
             on_result: Awaited with each plugin's result before the next plugin runs, and with the `added_plugins` of
                 `delete`, so that the caller can store both: after a failure or a crash, DEL needs the last ones. An
                 exception ends the ADD.
@@ -160,8 +143,7 @@ class Runtime:
                 background.
 
         Raises:
-            PluginNotFound, VersionUnsupported, InvalidParameter, NetworkBusy: Nothing has been executed.
-            PluginNotStarted, PluginFailed, PluginTimeout, BadResult: One plugin failed; those after it have not run.
+            PluginNotFound, VersionUnsupported: Nothing has been executed.
         """
         self._require_plugins(network)
         check_netns(attachment.netns, is_needed=True)
@@ -214,8 +196,6 @@ class Runtime:
         Raises:
             VerbUnsupported: The list's version has no CHECK.
             BadResult: The result cannot be converted to the list's version.
-            InvalidParameter, NetworkBusy: Nothing has been executed.
-            PluginNotFound, PluginNotStarted, PluginFailed, PluginTimeout: One plugin failed.
         """
         check_netns(attachment.netns, is_needed=True)
         async with self._locks.hold(network.name, attachment.container_id, wait_s=self._limits.wait_s):
@@ -261,11 +241,6 @@ class Runtime:
                 exception ends the operation.
             hooks: For a caller that manages links or rules itself (`cni_invoker.advanced.DeleteHooks`).
             force: Run all plugins whatever fails. Failures are logged, not raised; what those plugins created stays.
-
-        Raises:
-            NetworkBusy: Nothing has been executed.
-            PluginNotFound, PluginNotStarted, PluginFailed, PluginTimeout: One plugin failed, and may have left
-                something behind.
         """
         async with self._locks.hold(network.name, attachment.container_id, wait_s=self._limits.wait_s):
             await delete_in_reverse(
@@ -294,7 +269,6 @@ class Runtime:
 
         Raises:
             GcFailed: Plugins failed; all the others have run.
-            NetworkBusy: Nothing has been executed.
             TypeError: An item of `valid` is not an `AttachmentKey`; nothing has been executed.
         """
         keys, errors = freeze_keys(valid), list[CniError]()
@@ -318,7 +292,6 @@ class Runtime:
         Raises:
             PluginFailed: The first plugin that is not ready (code 50 or 51), cannot run, or does not have the verb.
             VersionUnsupported: This runtime or a plugin does not support the list's version, so ADD would fail.
-            PluginNotFound, PluginNotStarted, PluginTimeout: One plugin failed; those after it have not run.
         """
         self._require_plugins(network)
         if not is_at_least(network.cni_version, Verb.STATUS.since):

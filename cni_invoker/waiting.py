@@ -139,9 +139,7 @@ async def run_in_thread(work: Callable[[], T], *, stop: Callable[[], None] = lam
 def start_thread(work: Callable[[], T], wake: Callable[[], object] = lambda: None) -> Future[T]:
     """Run `work` in a thread of its own, and return its future outcome; the end of the process does not wait for it.
 
-    Args:
-        work: What is done.
-        wake: Called in the thread when there is an outcome.
+    `wake` is called in the thread when there is an outcome.
 
     Raises:
         BlockingIOError: The kernel starts no further thread; the work has not begun.

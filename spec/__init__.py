@@ -2,7 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """JSON schemas of everything that is received or stored, and typed access to JSON."""
 
-from cni_bridge_spec.validate import SchemaError, Validator, load_schema, load_validator, schema_names
+from cni_bridge_spec.validate import SchemaError, Validator, load_schema, load_validator
 from cni_invoker.documents.jsontypes import (
     JsonError,
     JsonObject,
@@ -47,5 +47,4 @@ __all__ = [
     "load_validator",
     "parse_json",
     "render_json",
-    "schema_names",
 ]

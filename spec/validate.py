@@ -32,19 +32,6 @@ class SchemaError(JsonError):
         self.reason = reason
 
 
-def schema_names() -> tuple[str, ...]:
-    """Return the names of all schemas of this package, sorted."""
-    return tuple(
-        sorted(
-            f"{folder.name}/{file.name.removesuffix('.json')}"
-            for folder in _ROOT.iterdir()
-            if folder.is_dir()
-            for file in folder.iterdir()
-            if file.name.endswith(".json")
-        )
-    )
-
-
 @cache
 def load_schema(name: str) -> JsonObject:
     """Return the schema called `name`, with every reference replaced by its target."""
@@ -53,13 +40,7 @@ def load_schema(name: str) -> JsonObject:
 
 @dataclass(frozen=True, slots=True)
 class Validator:
-    """Validates documents with one schema.
-
-    Attributes:
-        name: The schema's name.
-        schema: The schema.
-        accepts: Its quick check, which returns whether a document is valid.
-    """
+    """Validates documents with one schema; `accepts` is its quick check."""
 
     name: str
     schema: JsonObject

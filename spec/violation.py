@@ -26,11 +26,7 @@ _ERRORS: Final = 20
 
 
 def find_error(schema: JsonObject, document: JsonValue) -> tuple[str, str] | None:
-    """Return where a document violates a schema, and how; None if it is valid.
-
-    Returns:
-        The place in the document, e.g. `plugins[1].type`, and what is wrong there.
-    """
+    """Return where a document violates a schema, e.g. `plugins[1].type`, and how; None if it is valid."""
     error = best_match(islice(_Validator(schema).iter_errors(document), _ERRORS))
     return None if error is None else (_path(error), _reason(error))
 

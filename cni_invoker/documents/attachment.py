@@ -5,24 +5,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from os import fspath
 
-from cni_invoker.documents.checks import (
-    StrPath,
-    check_argument,
-    check_container_id,
-    check_ifname,
-    check_netns,
-)
+from cni_invoker.documents.checks import StrPath, check_argument, check_container_id, check_ifname, check_netns
 from cni_invoker.documents.jsontypes import JsonObject, render_json
 from cni_invoker.errors import ErrorCode, InvalidParameter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class AttachmentKey:
-    """What identifies an attachment: the container, and the interface's name in it (CNI SPEC "CNI operations").
-
-    Raises:
-        InvalidParameter: CNI does not allow a value.
-    """
+    """What identifies an attachment (CNI SPEC "CNI operations"); `InvalidParameter` if CNI does not allow it."""
 
     container_id: str
     ifname: str
@@ -40,7 +30,6 @@ class Attachment:
     leaves its rules behind and reports success.
 
     Attributes:
-        container_id, ifname: As of its `key`.
         netns: Absolute path of the container's network namespace, a string or a path; empty only for DEL.
         args: CNI_ARGS, in order, given as a mapping or as pairs, e.g. `{"IgnoreUnknown": "1", "IP": "10.1.0.9"}`. ADD
             refuses values with '=', which most plugins do not understand; other runtimes may have used them.
@@ -75,29 +64,21 @@ class Attachment:
         }
         for name, value in values.items():
             object.__setattr__(self, name, value)
-        self._validate()
-
-    def _validate(self) -> None:
         check_container_id(self.container_id)
         check_ifname(self.ifname)
         check_netns(self.netns)
-        for key, value in self.args:
-            check_argument(key, value, of_others=True)
+        for key, text in self.args:
+            check_argument(key, text, of_others=True)
         try:
             render_json(self.capability_args)
         except ValueError as exc:
-            values = str(self.capability_args)
-            raise InvalidParameter(
-                # They become part of the plugin's configuration.
-                "capability arguments",
-                values,
-                f"they are not JSON: {exc}",
-                code=ErrorCode.INVALID_CONFIGURATION,
-            ) from exc
+            code = ErrorCode.INVALID_CONFIGURATION  # they become part of the plugin's configuration
+            reason = f"they are not JSON: {exc}"
+            raise InvalidParameter("capability arguments", str(self.capability_args), reason, code=code) from exc
 
     @property
     def key(self) -> AttachmentKey:
-        """Its identity."""
+        """What identifies it."""
         return AttachmentKey(container_id=self.container_id, ifname=self.ifname)
 
 

@@ -16,7 +16,6 @@ if TYPE_CHECKING:  # plugins, which start anew for each call, do not load it
     from pathlib import Path
 
 StrPath = str | os.PathLike[str]
-"""A path, as a string or as an object such as `pathlib.Path`."""
 
 _NAME: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.\-]*")
 _NAME_RULE: Final = "it must begin with a letter or digit, followed by letters, digits, '_', '.' or '-'"
@@ -28,8 +27,7 @@ _IFNAME_BYTES: Final = 15  # IFNAMSIZ - 1
 _FILE_NAME: Final = re.compile(rf"[^/{_UNENCODABLE}]+")
 _ARGUMENT: Final = re.compile(rf"[^;={_UNENCODABLE}]*")
 _ARGUMENT_VALUE: Final = re.compile(rf"[^;{_UNENCODABLE}]*")
-_ARGUMENTS_BYTES: Final = 32 * 4096 - len("CNI_ARGS=") - 1
-"""The longest CNI_ARGS: an environment variable has at most 32 pages, with its final NUL (execve(2))."""
+_ARGUMENTS_BYTES: Final = 32 * 4096 - len("CNI_ARGS=") - 1  # execve(2): a variable has 32 pages, with its final NUL
 _PATH: Final = re.compile(rf"[^{_UNENCODABLE}]*")
 _DOTS: Final = frozenset({".", ".."})
 
@@ -64,22 +62,15 @@ def check_ifname(ifname: str) -> None:
 
 def check_plugin_type(plugin_type: str) -> None:
     """Raise `InvalidParameter` (code 7) if this cannot be the name of a plugin's file."""
-    if not plugin_type:
-        raise InvalidParameter(
-            "plugin type", plugin_type, "no plugin name provided", code=ErrorCode.INVALID_CONFIGURATION
-        )
     if _FILE_NAME.fullmatch(plugin_type) is None or plugin_type in _DOTS:
-        raise InvalidParameter(
-            "plugin type", plugin_type, "it must be the name of a file", code=ErrorCode.INVALID_CONFIGURATION
-        )
+        rule = "it must be the name of a file" if plugin_type else "no plugin name provided"
+        raise InvalidParameter("plugin type", plugin_type, rule, code=ErrorCode.INVALID_CONFIGURATION)
 
 
 def check_netns(netns: str, *, is_needed: bool = False) -> None:
     """Raise `InvalidParameter` (code 4) if this cannot be an absolute path; only DEL does not need one."""
-    if is_needed and not netns:
-        raise InvalidParameter("network namespace", netns, "it is empty")
     if is_needed and not netns.startswith("/"):  # DEL may run in another directory, and would delete from nothing
-        rule = "it is a relative path; give an absolute one"
+        rule = "it is a relative path; give an absolute one" if netns else "it is empty"
         raise InvalidParameter("network namespace", netns, rule)
     if _PATH.fullmatch(netns) is None:
         raise InvalidParameter("network namespace", netns, "it is not a path")

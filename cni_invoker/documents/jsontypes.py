@@ -37,13 +37,7 @@ class JsonError(ValueError):
 
 
 class JsonSyntaxError(JsonError):
-    """A text is not JSON.
-
-    Attributes:
-        reason: The parser's message, e.g. `Expecting ',' delimiter`.
-        line: Line of the fault, counted from 1.
-        column: Column of the fault, counted from 1.
-    """
+    """A text is not JSON, for the parser's `reason`; lines and columns are counted from 1."""
 
     def __init__(self, reason: str, line: int, column: int) -> None:
         super().__init__(f"line {line}, column {column}: {reason}")
@@ -141,8 +135,7 @@ def render_json(value: JsonValue, *, indent: int = 0) -> bytes:
     """Return the JSON text of a value, with keys in their original order.
 
     Raises:
-        ValueError: The value contains NaN or an infinity.
-        TypeError: The value contains something that is not JSON.
+        ValueError, TypeError: It contains NaN or an infinity, or something that is not JSON.
     """
     if not indent:
         return _COMPACT_ENCODER.encode(value).encode("ascii")
@@ -276,8 +269,5 @@ def _check(value: JsonValue, wanted: type[T], what: str) -> T:
         return value
     if wanted is int and isinstance(value, float):
         raise JsonError(f"{what} must be a whole number, not {value}")
-    raise JsonError(f"{what} must be {_TYPE_NAMES[wanted]}, not {_type_name(value)}")
-
-
-def _type_name(value: JsonValue) -> str:
-    return "null" if value is None else _TYPE_NAMES.get(type(value), type(value).__name__)
+    found = "null" if value is None else _TYPE_NAMES.get(type(value), type(value).__name__)
+    raise JsonError(f"{what} must be {_TYPE_NAMES[wanted]}, not {found}")

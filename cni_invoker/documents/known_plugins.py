@@ -15,9 +15,6 @@ from cni_invoker.documents.checks import check_ifname
 from cni_invoker.documents.jsontypes import JsonObject, JsonValue, show
 from cni_invoker.errors import InvalidParameter
 
-_IpAddress = IPv4Address | IPv6Address
-_IpNetwork = IPv4Network | IPv6Network
-
 _RANGE: Final = ("subnet", "rangeStart", "rangeEnd", "gateway")
 _KEYS: Final[Mapping[str, Mapping[type, tuple[str, ...]]]] = {
     "bridge": {
@@ -44,9 +41,6 @@ _FURTHER_KEYS: Final[Mapping[str, str]] = {
     "vlanTrunk",
     "dhcp": "daemonSocketPath priority provide request",
     "dummy": "",
-    "firewall": "",
-    "host-device": "",
-    "host-local": "",
     "ipvlan": "linkInContainer",
     "macvlan": "bcqueuelen linkInContainer mac",
     "portmap": "backend conditionsV4 conditionsV6 externalSetMarkChain masqAll",
@@ -58,12 +52,12 @@ _FURTHER_KEYS: Final[Mapping[str, str]] = {
     "vlan": "linkInContainer",
     "vrf": "table vrfname",
 }
-"""Plugin → the further keys that any release up to 1.9.1 reads. A plugin that is not here is not known."""
+"""Plugin → the further keys that any release up to 1.9.1 reads."""
+KNOWN_PLUGINS: Final = _KEYS.keys() | _FURTHER_KEYS.keys()
 _COMMON_KEYS: Final = ("args", "capabilities", "cniVersion", "dns", "ipam", "name", "runtimeConfig", "type")
 _NEARLY: Final = 0.75
 """How similar a mistyped key is (`SequenceMatcher.ratio`); less similar keys are operators' own notes."""
 _NAMES: Final = {bool: "true or false, without quotes", int: "a whole number", str: "a string", dict: "an object"}
-_HOST_LOCAL: Final = "host-local"
 _ROUTES_BY_GATEWAY: Final = frozenset({"bridge", "host-device", "ipvlan", "macvlan", "ptp", "vlan"})
 """Plugins that add each route of the result through the address's gateway, which must be on the link."""
 
@@ -94,22 +88,21 @@ def find_key_problems(document: JsonObject, user: str) -> Iterator[str]:
         return
     if kind == "bridge":
         yield from _problems_of_name(document.get("bridge"))
-    elif kind == _HOST_LOCAL and user:
+    elif kind == "host-local" and user:
         yield from _problems_of_ranges(document)
     ipam = document.get("ipam")
-    if kind in _ROUTES_BY_GATEWAY and isinstance(ipam, Mapping) and ipam.get("type") == _HOST_LOCAL:
+    if kind in _ROUTES_BY_GATEWAY and isinstance(ipam, Mapping) and ipam.get("type") == "host-local":
         yield from _problems_of_gateway(ipam, needs_default=document.get("isDefaultGateway") is True)
 
 
 def find_key_doubts(document: JsonObject) -> Iterator[str]:
     """Yield the mistyped keys of a plugin's configuration, or of the part `ipam`: the plugin ignores them."""
     kind = document.get("type")
-    further = _FURTHER_KEYS.get(kind) if isinstance(kind, str) else None
-    if not isinstance(kind, str) or further is None:
+    if not isinstance(kind, str) or kind not in KNOWN_PLUGINS:
         return
     typed = (key for several in _KEYS.get(kind, {}).values() for key in several)
-    yield from _doubts(document, (*typed, *further.split(), *_COMMON_KEYS))
-    if kind == _HOST_LOCAL:
+    yield from _doubts(document, (*typed, *_FURTHER_KEYS.get(kind, "").split(), *_COMMON_KEYS))
+    if kind == "host-local":
         for one in _ranges(document):
             yield from _doubts(one, _RANGE) if one is not document else ()
 
@@ -137,7 +130,7 @@ def _ranges(ipam: JsonObject) -> Iterator[JsonObject]:
         yield ipam
     several = ipam.get("ranges")
     for one in several if isinstance(several, list | tuple) else ():
-        yield from (found for found in (one if isinstance(one, list | tuple) else ()) if isinstance(found, Mapping))
+        yield from _objects(one)
 
 
 def _problems_of_ranges(ipam: JsonObject) -> Iterator[str]:
@@ -183,13 +176,13 @@ def _objects(value: JsonValue) -> Iterator[JsonObject]:
     yield from (one for one in (value if isinstance(value, list | tuple) else ()) if isinstance(one, Mapping))
 
 
-def _find_subnet(text: JsonValue) -> _IpNetwork | None:
+def _find_subnet(text: JsonValue) -> IPv4Network | IPv6Network | None:
     with suppress(ValueError):
         return ip_network(text, strict=False) if isinstance(text, str) else None
     return None
 
 
-def _find_address(text: JsonValue) -> _IpAddress | None:
+def _find_address(text: JsonValue) -> IPv4Address | IPv6Address | None:
     """Return an address, IPv4 in IPv6's form as IPv4; None if it is none."""
     with suppress(ValueError):
         found = ip_address(text) if isinstance(text, str) else None
@@ -212,11 +205,8 @@ def needs_rules(
     The other attachment is one that is not being deleted. If it needs the rules, `plugin` receives no result and leaves
     them; the DEL of the other attachment removes them later. One whose list lacks the plugin does not count.
 
-    Args:
-        plugin: The plugin's type.
-        addresses: Addresses of the attachment that is being deleted, without prefixes.
-        other_types: Plugin types of the other attachment; None if unknown, which counts as needing the rules.
-        other_addresses: Addresses of the other attachment, without prefixes.
+    Addresses have no prefixes. `other_types` are the other attachment's types of plugins; None if they are unknown,
+    which counts as needing the rules.
     """
     if plugin not in RULES_BY_ADDRESS or not set(addresses).intersection(other_addresses):
         return False

@@ -36,13 +36,10 @@ from cni_invoker.documents.versions import offered_versions
 from cni_invoker.errors import PARSING_LIST, PARSING_PLUGIN, BadConfiguration, InvalidParameter, VersionUnsupported
 
 LIST_SUFFIX: Final = ".conflist"
-"""Suffix of a network configuration list."""
-
 PLUGIN_SUFFIXES: Final = (".conf", ".json")
-"""Suffixes of the configuration of a single plugin, the format from before CNI 0.3.0."""
-
+"""Of a file with a single plugin, the format from before CNI 0.3.0."""
 FURTHER_SUFFIX: Final = ".conf"
-"""Suffix of a further plugin of a list, in a sub-directory named after the network."""
+"""Of a further plugin of a list, in a sub-directory named after the network."""
 
 _ONLY_INLINED: Final = "loadOnlyInlinedPlugins"
 _TEXT: Final = re.compile(rb'"(?:[^"\\\n]|\\.)*"?')
@@ -89,14 +86,7 @@ def is_reserved(key: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PluginConfiguration:
-    """One plugin of a list.
-
-    Attributes:
-        type: Name of the plugin's executable.
-        ipam_type: Name of the executable of its IPAM plugin, None if it has none.
-        capabilities: The capabilities that it declares.
-        document: The whole configuration, unchanged.
-    """
+    """One plugin of a list, with the capabilities that it declares, and its whole configuration, unchanged."""
 
     type: str
     ipam_type: str | None
@@ -119,8 +109,6 @@ class NetworkConfigurationList:
         cni_version: The version of the requests to its plugins.
         cni_versions: The versions that it offers, newest first; negotiation chooses `cni_version` from them.
         plugins: At least one.
-        disable_check: CHECK must not run.
-        disable_gc: GC must not run.
         document: The whole list, including plugins from other files; `from_document` parses it into an equal list.
             Numbers, the order of keys, and unknown keys are unchanged.
         source: The file that it was read from, None if it does not come from a file.
@@ -147,7 +135,7 @@ class NetworkConfigurationList:
 
         Args:
             document: The list.
-            source: The file that it was read from.
+            source: The file that it was read from, which errors name.
             find_further: Called with the name of a list that does not set `loadOnlyInlinedPlugins`; returns the plugins
                 from other files, which follow its own.
 
@@ -191,11 +179,7 @@ class NetworkConfigurationList:
 
     @classmethod
     def from_plugin_document(cls, document: JsonValue, *, source: Path | None = None) -> Self:
-        """Parse the configuration of a single plugin into a list of one plugin.
-
-        Raises:
-            BadConfiguration: The document is not a plugin configuration.
-        """
+        """Parse the configuration of a single plugin into a list of one plugin, or raise `BadConfiguration`."""
         try:
             check_json(document)
             found = _as_checked(document, _PLUGIN)
@@ -245,23 +229,14 @@ def _parse_document(data: bytes, file: Path, phrase: str) -> JsonValue:
     try:
         return parse_json(data)
     except JsonSyntaxError as exc:
-        hint = _find_syntax_hint(data)
+        bare = _TEXT.sub(b'""', data)
+        hint = next((hint for sign, hint in _SIGNS if sign.search(bare)), None)
         reason = f"{exc.reason}; {hint}" if hint else exc.reason
         raise BadConfiguration(reason, file=file, line=exc.line, column=exc.column, phrase=phrase) from exc
 
 
-def _find_syntax_hint(data: bytes) -> str | None:
-    """Return what a text that is not JSON seems to be, and what to do; None if it shows no sign of anything known."""
-    bare = _TEXT.sub(b'""', data)
-    return next((hint for sign, hint in _SIGNS if sign.search(bare)), None)
-
-
 def parse_further_plugin(data: bytes, file: Path) -> JsonObject:
-    """Parse a file that adds a plugin to a list.
-
-    Raises:
-        BadConfiguration: It is not JSON (with line and column), or not a plugin configuration.
-    """
+    """Parse a file that adds a plugin to a list; errors as of `parse_configuration`."""
     try:
         document = _as_checked(_parse_document(data, file, PARSING_PLUGIN), _PLUGIN)
         _parse_plugin(document)

@@ -23,8 +23,7 @@ class Request:
 
     Attributes:
         plugin: The plugin's type.
-        environment: Its whole environment.
-        stdin: Its whole standard input, a JSON object.
+        environment, stdin: The whole of each; the latter is a JSON object.
         ports: How many ports it is to publish (capability `portMappings`).
         ipam: The type of its IPAM plugin, None if it has none.
         network: The network's name; empty for VERSION.

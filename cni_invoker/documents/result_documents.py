@@ -47,8 +47,7 @@ _RESULT: Final[Shape] = {
     "ip6": _FAMILY,
 }
 """CNI SPEC §5 "ADD Success", of any version: `ip4` and `ip6` up to 0.2.0, later `ips` (or `ip`) and `routes`."""
-_RECENT: Final = 1024
-"""How many addresses are remembered: those of gateways, routes and prefixes recur."""
+_RECENT: Final = 1024  # addresses of gateways, routes and prefixes recur
 _MAPPED: Final = 96
 """The length of the prefix `::ffff:0:0/96` of IPv4 addresses that are written as IPv6."""
 _CIDR: Final = re.compile(r"[0-9a-fA-F:.]+/[0-9]{1,3}")
@@ -114,8 +113,10 @@ def _families(flat: JsonObject) -> list[JsonObject]:
 
 @lru_cache(maxsize=_RECENT)
 def parse_cidr(text: str) -> IpInterface:
-    """Parse an address with the length of its prefix, or raise ValueError."""
-    # Python also accepts an address without a prefix or with a netmask; CNI allows neither.
+    """Parse an address with the length of its prefix, or raise ValueError.
+
+    Python also accepts an address without a prefix or with a netmask; CNI allows neither.
+    """
     if _CIDR.fullmatch(text) is None:
         raise ValueError(f"{text!r} is not an address with the length of its prefix, such as 10.1.0.9/24")
     found = ip_interface(text)
@@ -124,13 +125,11 @@ def parse_cidr(text: str) -> IpInterface:
     return found
 
 
+@lru_cache(maxsize=_RECENT)
 def parse_address(text: str | None) -> IpAddress | None:
     """Parse an address, or raise ValueError; an empty one is None."""
-    return _ip_address(text) if text else None
-
-
-@lru_cache(maxsize=_RECENT)
-def _ip_address(text: str) -> IpAddress:
+    if not text:
+        return None
     found = ip_address(text)
     return (isinstance(found, IPv6Address) and found.ipv4_mapped) or found
 
@@ -140,8 +139,6 @@ _FORMS: Final = {"0.1.0": 0, "0.2.0": 0, "0.3.0": 1, "0.3.1": 1, "0.4.0": 1, "1.
 
 _FAMILIES: Final = ("4", "6")
 """The `version` of an address in lists; in the flat form its key is `ip4` or `ip6`."""
-
-_SINCE_PLAIN: Final = frozenset({"mtu", "socketPath", "pciID"})
 
 
 def convert_result(document: JsonObject, version: str) -> JsonObject:
@@ -198,22 +195,17 @@ def _lists_to_flat(lists: JsonObject) -> JsonObject:
     return {**_without(lists, "interfaces", "ips", "routes"), **families}
 
 
-def _lists_to_plain(lists: JsonObject) -> JsonObject:
-    return _each(lists, "ips", lambda ip: _without(ip, "version"))
-
-
 def _plain_to_lists(plain: JsonObject) -> JsonObject:
     lists = _each(plain, "ips", lambda ip: {**ip, "version": _ip_version(get_str(ip, "address"))})
-    return _each(lists, "interfaces", lambda interface: _without(interface, *_SINCE_PLAIN))
+    return _each(lists, "interfaces", lambda interface: _without(interface, "mtu", "socketPath", "pciID"))
 
 
-_UP: Final = (_flat_to_lists, _lists_to_plain)
+_UP: Final = (_flat_to_lists, lambda lists: _each(lists, "ips", lambda ip: _without(ip, "version")))
 _DOWN: Final = (_lists_to_flat, _plain_to_lists)
 """The steps between neighbouring forms."""
 
 
 def _each(document: JsonObject, key: str, change: Callable[[JsonObject], JsonObject]) -> JsonObject:
-    """Return the document with every object of the array under `key` changed."""
     return {**document, key: [change(item) for item in get_objects(document, key)]} if document.get(key) else document
 
 

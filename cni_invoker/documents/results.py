@@ -38,16 +38,7 @@ IpNetwork = IPv4Network | IPv6Network
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interface:
-    """A link that plugins created or use.
-
-    Attributes:
-        name: Its name.
-        mac: Its hardware address, empty if unknown.
-        sandbox: Path of its namespace, empty for the host's.
-        mtu: Its MTU in bytes, None if unknown.
-        socket_path: Path of its socket, empty if it has none.
-        pci_id: Its PCI address, empty if it has none.
-    """
+    """A link that plugins created or use. What is unknown is empty; so is the `sandbox` of a link of the host."""
 
     name: str
     mac: str
@@ -59,13 +50,7 @@ class Interface:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IpAssignment:
-    """An address that was assigned to an interface.
-
-    Attributes:
-        address: The address with its prefix length.
-        gateway: Its default gateway, None if there is none.
-        interface: Index of the interface in the result's `interfaces`, None if the plugin did not say.
-    """
+    """An address with its default gateway; `interface` is an index of the result's `interfaces`, None if unknown."""
 
     address: IpInterface
     gateway: IpAddress | None
@@ -76,14 +61,7 @@ class IpAssignment:
 class Route:
     """A route inside the container, with the kernel's numbers; None lets the kernel choose.
 
-    Attributes:
-        dst: Its destination.
-        gw: The next hop, None for the gateway of the address or for no next hop.
-        mtu: Largest packet on the path, in bytes.
-        advmss: Largest TCP segment to announce, in bytes.
-        priority: Its metric; the lowest is preferred.
-        table: The routing table.
-        scope: Its scope, e.g. 253 for a destination on the link.
+    Without `gw` it leads through the gateway of the address, or to a destination on the link.
     """
 
     dst: IpNetwork
@@ -109,12 +87,7 @@ class Dns:
 class Result:
     """The result of ADD, CNI SPEC §5 "ADD Success".
 
-    Attributes:
-        cni_version: The version of its document.
-        interfaces: The links, in order.
-        ips: The addresses, in order; up to 0.2.0 one per family, IPv4 first.
-        routes: The routes, in order.
-        dns: The resolver's configuration.
+    All parts are in the plugin's order; up to 0.2.0 there is one address per family, IPv4 first.
     """
 
     cni_version: str
@@ -126,22 +99,14 @@ class Result:
 
     @property
     def document(self) -> JsonObject:
-        """The whole result as the plugin printed it, with `cniVersion` filled in; each time a copy.
-
-        `from_document` parses it into an equal result.
-        """
+        """The whole result as the plugin printed it, with `cniVersion` filled in; each time a copy."""
         return copy_json(self._document)
 
     @classmethod
     def from_document(cls, document: JsonValue, *, cni_version: str = "") -> Self:
         """Parse a result that a plugin printed or that was stored.
 
-        Args:
-            document: The result; `null` is an empty result.
-            cni_version: Its version if it has no `cniVersion`.
-
-        Raises:
-            BadResult: The document is not a result, or its version is unknown.
+        Arguments and errors are those of `check_result`.
         """
         found = check_result(document, cni_version)
         version = get_str(found, "cniVersion")
@@ -156,11 +121,7 @@ class Result:
         )
 
     def converted(self, version: str) -> Self:
-        """Return the result converted to another version, possibly with losses (see `convert_result`).
-
-        Raises:
-            BadResult: It cannot be converted.
-        """
+        """Return the result converted to another version, possibly with losses, as `convert_result` does."""
         return self if version == self.cni_version else self.from_document(convert_result(self._document, version))
 
     def addresses_of(self, ifname: str) -> tuple[IpInterface, ...]:
@@ -174,15 +135,9 @@ class Result:
 
 
 def parse_result(stdout: bytes, cni_version: str, *, entries: int | None = None) -> Result:
-    """Parse the result that a plugin printed for ADD.
+    """Parse the result that a plugin printed for ADD of `cni_version`, or raise `BadResult`.
 
-    Args:
-        stdout: Its whole standard output.
-        cni_version: The version of the request.
-        entries: How many links, addresses and routes it may have; None: any number.
-
-    Raises:
-        BadResult: It is not a result.
+    It may have so many `entries`: links, addresses and routes together; None: any number.
     """
     if not stdout.strip():
         raise BadResult("plugin returned no result")

@@ -11,7 +11,6 @@ from cni_invoker.documents.jsontypes import JsonError, as_object, find_str, get_
 from cni_invoker.errors import BadResult, ErrorCode, InvalidParameter, VersionUnsupported
 
 SUPPORTED_VERSIONS: Final = ("0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0")
-"""The versions that this runtime supports, oldest first."""
 
 _IMPLIED: Final = "0.1.0"
 """The version of a document without one: the first specification had no field for it."""
@@ -95,12 +94,7 @@ def offered_versions(cni_version: str, cni_versions: Sequence[str] | None) -> tu
 
 
 class VersionInfo(NamedTuple):
-    """A plugin's answer to VERSION.
-
-    Attributes:
-        cni_version: The version of the answer.
-        supported: The versions that it supports, in its order.
-    """
+    """A plugin's answer to VERSION: the answer's own version, and those that the plugin supports, in its order."""
 
     cni_version: str
     supported: tuple[str, ...]
@@ -111,11 +105,7 @@ ONLY_THE_FIRST: Final = VersionInfo(cni_version=_IMPLIED, supported=(_IMPLIED,))
 
 
 def parse_version_info(stdout: bytes) -> VersionInfo:
-    """Parse a plugin's answer to VERSION (CNI SPEC §5 "VERSION Success").
-
-    Raises:
-        BadResult: It is not an answer to VERSION.
-    """
+    """Parse a plugin's answer to VERSION (CNI SPEC §5 "VERSION Success"), or raise `BadResult`."""
     try:
         answer = as_object(parse_json(stdout), "it")
         cni_version = find_str(answer, "cniVersion")

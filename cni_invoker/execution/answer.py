@@ -32,7 +32,6 @@ _LOGGED_LINES: Final = 100
 _LOGGED_BYTES: Final = 64 << 10
 """How much of the end of the standard output is decoded to be logged, because that blocks the event loop."""
 
-_LOST: Final = "whether it did what it was to do is not known"
 _SHOWN_CHARACTERS: Final = 500
 _ERROR_BYTES: Final = 1 << 16
 """How much of the end of the standard output is searched for an error."""
@@ -44,13 +43,7 @@ _GO_PANIC: Final = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Output:
-    """The output of a plugin that succeeded.
-
-    Attributes:
-        stdout: Its standard output, from the beginning.
-        stdout_complete: False if it was truncated.
-        stderr_tail: The last lines of its standard error.
-    """
+    """The output of a plugin that succeeded: the beginning of `stdout`, and the last lines of its standard error."""
 
     plugin: str
     verb: Verb
@@ -72,12 +65,7 @@ class Output:
 
 
 def judge(request: "Request", path: Path | None, ended: "Ended", limits: "Limits") -> Output:
-    """Return the output of a plugin that has ended, and log what it wrote to standard error.
-
-    Raises:
-        PluginTimeout: It did not end in time.
-        PluginFailed: It ended with an error.
-    """
+    """Return the output of a plugin that has ended, or raise its error; log what it wrote to standard error."""
     is_logged = is_debugging(__name__)
     lines = _last_lines(ended.stderr, max(limits.stderr_lines, _LOGGED_LINES if is_logged else 0))
     stderr_tail = lines[len(lines) - min(limits.stderr_lines, len(lines)) :]
@@ -168,7 +156,7 @@ def _substitute(
 ) -> str:
     """Return a message for a plugin that printed none, in libcni's words (`RawExec.pluginErr`)."""
     if status is None:
-        return _LOST
+        return "whether it did what it was to do is not known"
     if hides_output:
         return f"netplugin failed with no error message: {end}; its output is logged at level debug"
     # At most four bytes are a character; to decode all of it would block the event loop.

@@ -15,7 +15,7 @@ from cni_invoker.execution.answer import Output, find_plugin, judge, why_not_exe
 from cni_invoker.execution.in_process import Answer, PluginThreads
 from cni_invoker.execution.limits import Limits, NetworkSlots
 from cni_invoker.execution.process import Ended, run_program
-from cni_invoker.execution.running_plugins import ALL_CONTAINERS, Kept, RunningPlugins
+from cni_invoker.execution.running_plugins import ALL_CONTAINERS, RunningPlugins
 from cni_invoker.messages import is_debugging, log_event
 
 Slot = Callable[[], AbstractAsyncContextManager[None]]
@@ -27,10 +27,9 @@ class Execution:
     """One execution of a plugin.
 
     Attributes:
-        plugin: Its type.
-        container_id: That of the attachment, empty if there is none.
+        container_id: Empty if it was for no container.
         outcome: `success`, or the name of the error's class.
-        duration_s: How long it took, in seconds, without the wait for a slot.
+        duration_s: How long it took, without the wait for a slot.
     """
 
     plugin: str
@@ -93,17 +92,14 @@ class Executor:
         For STATUS and VERSION code 11 is an answer. Cancellation kills the plugin and its process group.
 
         Args:
-            request: The request.
+            request: What is executed.
             slot: Returns what is held during an execution instead of `slot_of(request)`.
             undo: Returns a request that is executed between two attempts. If it fails, a note is added to the plugin's
                 error and there is no further attempt.
             amend: Awaited in the slot, just before each execution; returns the request to execute instead.
 
         Raises:
-            PluginNotFound: No plugin directory has the plugin.
-            PluginNotStarted: The kernel could not execute it.
-            PluginTimeout: It did not end in time, or it was not its turn in time and it has not run.
-            PluginFailed: The last attempt ended with an error, or an undo.
+            PluginError: The last attempt's, or that of an attempt that could not be undone.
         """
         for pause_s in () if request.verb in {Verb.STATUS, Verb.VERSION} else self._limits.retry_pauses_s:
             try:
@@ -147,40 +143,32 @@ class Executor:
             return await self._execute(request if amend is None else await amend(request), path)
 
     async def _execute(self, request: Request, path: Path | None) -> Output:
-        """Execute a request now, and report it."""
         begun = time.monotonic()
         outcome = "success"
-        owner = ALL_CONTAINERS if request.verb is Verb.GC else request.environment["CNI_CONTAINERID"]
         try:
-            if path is None:
-                ended = await self._call(request, owner)
-            else:
-                with self._running.keep(owner, request.verb, request.plugin) as kept:
-                    ended = await self._start(request, path, begun, kept)
-            return judge(request, path, ended, self._limits)
+            return judge(request, path, await self._run(request, path, begun), self._limits)
         except BaseException as exc:
             outcome = type(exc).__name__
             raise
         finally:
             self._report(request, outcome, time.monotonic() - begun)
 
-    async def _call(self, request: Request, owner: str) -> Ended:
-        """Run a plugin of this process."""
+    async def _run(self, request: Request, path: Path | None, begun: float) -> Ended:
+        """Run an executable, or a plugin of this process."""
+        owner = ALL_CONTAINERS if request.verb is Verb.GC else request.environment["CNI_CONTAINERID"]
+        limits = self._limits
         try:
-            return await self._threads.run(self._in_process[request.plugin], request, self._limits, owner=owner)
-        except BlockingIOError as exc:
-            reason = exc.strerror or str(exc)
-            raise PluginNotStarted(plugin=request.plugin, verb=request.verb, path=None, reason=reason) from exc
-
-    async def _start(self, request: Request, path: Path, begun: float, kept: Kept) -> Ended:
-        environment = {**request.environment, **kept.environment}
-        deadline = begun + self._limits.timeout_s(request.verb, request.ports, ipam=request.ipam)
-        try:
-            return await run_program(
-                [str(path)], environment, request.stdin, self._limits, deadline=deadline, on_started=kept.on_started
-            )
+            if path is None:
+                return await self._threads.run(self._in_process[request.plugin], request, limits, owner=owner)
+            with self._running.keep(owner, request.verb, request.plugin) as kept:
+                environment = {**request.environment, **kept.environment}
+                deadline = begun + limits.timeout_s(request.verb, request.ports, ipam=request.ipam)
+                return await run_program(
+                    [str(path)], environment, request.stdin, limits, deadline=deadline, on_started=kept.on_started
+                )
         except OSError as exc:
-            reason = "; ".join(filter(None, (exc.strerror or str(exc), why_not_executed(path, exc.errno or 0))))
+            hint = None if path is None else why_not_executed(path, exc.errno or 0)
+            reason = "; ".join(filter(None, (exc.strerror or str(exc), hint)))
             raise PluginNotStarted(plugin=request.plugin, verb=request.verb, path=path, reason=reason) from exc
 
     def _report(self, request: Request, outcome: str, duration_s: float) -> None:

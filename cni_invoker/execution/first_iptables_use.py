@@ -28,11 +28,10 @@ DEFAULT_LOCK_DIR: Final = Path("/run/cni-invoker")
 """Shared by all runtimes of a host. Like the chains, it does not survive a reboot."""
 
 WAIT_S: Final = 3.0
-"""How long an ADD waits for the lock, in seconds."""
+"""How long an ADD waits for the lock."""
 
 _LOCK: Final = "shared-chains.lock"
 _PAUSE_S: Final = 0.005
-"""Pause between attempts to take the lock."""
 
 _Kind = tuple[str, int | str]
 """Owner of the chains, and the address family: 4 or 6, or a word if it is known only after the ADD."""
@@ -47,7 +46,7 @@ class FirstIptablesUse:
     Args:
         directory: Directory of the lock file. None, or if it cannot be created, which is logged once: only users of
             this object are serialized.
-        wait_s: How long to wait, in seconds.
+        wait_s: How long to wait for it.
     """
 
     def __init__(self, directory: Path | None = None, *, wait_s: float = WAIT_S) -> None:
@@ -73,7 +72,10 @@ class FirstIptablesUse:
                     if not kinds <= self._made:
                         await self._lock_file(held)
             except TimeoutError:
-                self._report_wait()
+                if not self._is_reported:
+                    self._is_reported = True
+                    file = None if self._directory is None else str(self._directory / _LOCK)
+                    log_event(__name__, "lock.kept", file=file, waited_s=self._wait_s)
             if kinds <= self._made:  # its predecessor has made them
                 await held.aclose()
             yield
@@ -88,12 +90,6 @@ class FirstIptablesUse:
         # Polling, because a blocking wait in a thread cannot be cancelled.
         while not take_file_lock(descriptor):  # noqa: ASYNC110
             await asyncio.sleep(_PAUSE_S)
-
-    def _report_wait(self) -> None:
-        if not self._is_reported:
-            self._is_reported = True
-            file = None if self._directory is None else str(self._directory / _LOCK)
-            log_event(__name__, "lock.kept", file=file, waited_s=self._wait_s)
 
     def _open(self) -> int | None:
         if self._directory is None:
@@ -140,4 +136,3 @@ def _families_to_come(plugin: PluginConfiguration, attachment: Attachment) -> fr
 
 
 _ADDRESSES: Final = {4: re.compile(r"\d\.\d+\.\d+\.\d"), 6: re.compile(r"[0-9a-fA-F]::?[0-9a-fA-F/]")}
-"""How the addresses of a family are recognized."""

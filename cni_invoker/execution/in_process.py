@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from functools import cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from cni_invoker.documents.request import Request
 from cni_invoker.errors import PluginTimeout
@@ -28,9 +28,6 @@ Answer = Callable[[Mapping[str, str], bytes], tuple[int, bytes, bytes]]
 """Answers a call: of its environment and standard input it makes exit status, standard output and standard error. See
 `cni_plugin.Plugin.answer`, which says what it may not do."""
 
-_GROUP: Final = "cni_invoker.plugins"
-
-
 _Call = Future[tuple[int, bytes, bytes]]
 _Key = tuple[str, str, str]
 
@@ -44,11 +41,10 @@ def installed_plugins() -> dict[str, Answer]:
     """
     from importlib.metadata import entry_points  # noqa: PLC0415  # it takes long to load, and few programs need it
 
-    return {one.name: _loading(one) for one in entry_points(group=_GROUP)}
+    return {one.name: _loading(one) for one in entry_points(group="cni_invoker.plugins")}
 
 
 def _loading(entry: "EntryPoint") -> Answer:
-    """Return what loads a plugin at its first call."""
     load = cache(entry.load)
 
     def answer(environment: Mapping[str, str], stdin: bytes) -> tuple[int, bytes, bytes]:
@@ -67,11 +63,7 @@ class PluginThreads:
     async def run(self, answer: Answer, request: Request, limits: Limits, *, owner: str) -> Ended:
         """Run a call until it has ended or its time is over. Then, and after a cancellation, its thread goes on.
 
-        Args:
-            answer: The plugin.
-            request: The call.
-            limits: How long it may take, and how much of its output is kept.
-            owner: The container ID, or `ALL_CONTAINERS`; empty if it works for none.
+        `owner` is the container ID, or `ALL_CONTAINERS`; empty if it works for none.
 
         Raises:
             PluginTimeout: An earlier call for the same container has not ended in that time; this one has not begun.

@@ -19,7 +19,6 @@ from typing import Final, Generic, TypeVar
 
 from cni_invoker.documents.versions import Verb
 
-_DHCP: Final = "dhcp"
 _PORTS_S: Final = 600.0
 
 
@@ -30,18 +29,16 @@ def _executions() -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """The limits of a `Runtime`.
+    """The limits of a `Runtime`: times in seconds, and sizes in bytes.
 
     Attributes:
-        add_s: Limit for one plugin's ADD, CHECK or GC, in seconds, from its start.
+        add_s: For one plugin's ADD, CHECK or GC, from its start; `delete_s`: DEL; `version_s`: VERSION and STATUS.
         dhcp_s: A shorter limit for ADD with the IPAM plugin `dhcp`, which waits for minutes if no server answers.
-        delete_s: Limit for one plugin's DEL.
         port_s: Extra time for ADD, DEL and CHECK per port that the plugin publishes (`portmap` 1.9.1 took 10 s for 300
             ports on two processors, more than a minute for 1000); ten minutes at most.
-        version_s: Limit for one plugin's VERSION or STATUS.
         wait_s: How long an operation waits for other operations on the same container or for GC on the same network,
             and an execution for a free slot.
-        retry_pauses_s: Pauses before each retry of a plugin that reports "try again later" (error code 11).
+        retry_pauses_s: Before each retry of a plugin that reports "try again later" (error code 11).
         grace_s: Time between SIGTERM and SIGKILL, and for a process that keeps the output open after the plugin's end.
         stdout_bytes: How much standard output is kept; a longer result is an error.
         result_entries: How many links, addresses and routes a result may have; None: any number.
@@ -86,7 +83,7 @@ class Limits:
         if verb is Verb.DEL:
             return self.delete_s + ports_s
         limit_s = self.add_s + ports_s
-        if verb is Verb.ADD and ipam == _DHCP and self.dhcp_s is not None:
+        if verb is Verb.ADD and ipam == "dhcp" and self.dhcp_s is not None:
             return min(limit_s, self.dhcp_s)
         return limit_s
 
@@ -103,7 +100,7 @@ class NetworkSlots(Generic[K]):
     Args:
         limit: Number of slots, by the rules above.
         for_preferred: Number of additional slots, for preferred keys only.
-        slow_s: After how many seconds a body no longer counts against other networks.
+        slow_s: After how long a body no longer counts against other networks.
     """
 
     def __init__(self, limit: int, *, for_preferred: int = 0, slow_s: float = SLOW_S) -> None:
@@ -195,12 +192,10 @@ class _Shares:
         self.running: Counter[str] = Counter()
 
     def admits(self, network: str) -> bool:
-        """Return whether one more of a network may run."""
         running = self.running[network]
         return running < self._limit and self._quick < self._limit + (0 if running else self._reserved)
 
     def begin(self, turn: _Turn) -> None:
-        """Count one more."""
         self.running[turn.network] += 1
         self._quick += 1
         turn.is_quick = True
@@ -212,7 +207,6 @@ class _Shares:
             self._quick -= 1
 
     def end(self, turn: _Turn) -> None:
-        """Count one less."""
         self.slow_down(turn)
         self.running[turn.network] -= 1
         if not self.running[turn.network]:

@@ -33,10 +33,7 @@ class Ended:
         status: Its exit status; -N if signal N ended it; None if it did not end even after SIGKILL, or if the kernel
             (SIGCHLD is ignored) or other code of this process took the status.
         timed_out: It did not end by itself in time.
-        stdout: Its standard output, from the beginning.
-        stdout_complete: False if it was truncated.
-        stderr: The end of its standard error.
-        duration_s: How long it took, in seconds.
+        stdout_complete: False if `stdout` is only the beginning; of `stderr` there is the end.
     """
 
     status: int | None
@@ -66,8 +63,8 @@ async def run_program(
 
     Args:
         argv: The program's path, and its arguments.
-        environment: Its whole environment.
-        stdin: Its whole standard input; the program need not read it.
+        environment: All of it.
+        stdin: All of it; the program need not read it.
         limits: Grace period, sizes (what is more is read and dropped), and what it inherits.
         deadline: When it must have ended, on the clock of `time.monotonic`.
         on_started: Called with its process and session ID as soon as it runs; in another thread.

@@ -23,19 +23,17 @@ import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import Final
 
 from cni_invoker.messages import log_event
 
-_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
-
 
 @cache
 def read_boot_id() -> str:
     """Return the kernel's boot ID. Neither processes nor namespaces survive a reboot."""
-    return _BOOT_ID.read_text("ascii").strip()
+    return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
 
 
 def start_of(pid: int) -> int | None:
@@ -70,7 +68,6 @@ ALL_CONTAINERS: Final = "*"
 """Stands for the container ID of a GC: it deletes whatever its runtime did not list as valid, so no ADD of a later
 runtime may run beside it."""
 
-_FILE_MODE: Final = 0o600
 _PAUSE_S: Final = 0.01
 """Between two looks at whether all have ended."""
 
@@ -128,16 +125,13 @@ class RunningPlugins:
         try:
             with suppress(FileExistsError):
                 file.parent.mkdir(mode=0o755, parents=True)
-            with open(file, "x", encoding="utf-8", opener=_open_private) as opened:  # Path.open has no opener
+            opener = partial(os.open, mode=0o600)
+            with open(file, "x", encoding="utf-8", opener=opener) as opened:  # Path.open has no opener
                 opened.write(content)
         except OSError as exc:
             if not self._is_reported:
                 self._is_reported = True
                 log_event(__name__, "plugins.not_kept", directory=str(self._directory), reason=str(exc))
-
-
-def _open_private(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_CLOEXEC, _FILE_MODE)
 
 
 @lru_cache(maxsize=1)
@@ -147,13 +141,7 @@ def _own_prefix(pid: int) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningPlugin:
-    """A plugin that runs.
-
-    Attributes:
-        file: The file that records it.
-        container_id: The container that it works for, or `ALL_CONTAINERS`.
-        age_s: For how long it has run, in seconds.
-    """
+    """A plugin that runs, and the file that records it; for GC `container_id` is `ALL_CONTAINERS`."""
 
     file: Path
     plugin: str
@@ -171,11 +159,8 @@ class RunningPlugin:
 def find_running(directory: Path) -> tuple[RunningPlugin, ...]:
     """Return the plugins that run, the oldest first, also those of a runtime that was killed and has not started again.
 
-    Args:
-        directory: The directory of `RunningPlugins`; it need not exist.
-
     Raises:
-        OSError: The directory cannot be read.
+        OSError: The directory cannot be read; it need not exist.
     """
     found = []
     try:
@@ -193,11 +178,7 @@ def find_running(directory: Path) -> tuple[RunningPlugin, ...]:
 
 
 def find_abandoned(directory: Path, container_ids: Collection[str] | None) -> tuple[RunningPlugin, ...]:
-    """Return the executions for some containers, None for all, and all of GC, whose runtime has ended.
-
-    Raises:
-        OSError: The directory cannot be read.
-    """
+    """Return the executions for some containers, None for all, and all of GC, whose runtime has ended."""
     wanted = None if container_ids is None else {*container_ids, ALL_CONTAINERS}
     running = find_running(directory)
     return tuple(one for one in running if (wanted is None or one.container_id in wanted) and one.is_orphaned)
@@ -226,7 +207,7 @@ def kill_orphaned_plugins(
     Args:
         directory: Where the runtime recorded its running plugins.
         container_ids: The containers, None for all.
-        limit_s: How long to wait for the end of all processes together, in seconds. Each is signalled in any case.
+        limit_s: How long to wait for the end of all processes together. Each is signalled in any case.
 
     Returns:
         The process IDs of all killed processes, and what still runs because it hangs in the kernel.
@@ -251,7 +232,6 @@ def kill_orphaned_plugins(
 
 
 def _processes(plugins: Collection[RunningPlugin]) -> Iterator[tuple[int, RunningPlugin]]:
-    """Yield the process ID of each process of these executions."""
     marks = {f"{VARIABLE}={one.file.name}".encode(): one for one in plugins}
     for name in os.listdir("/proc") if marks else ():  # noqa: PTH208  # no Path object per name
         if name.isdigit():

@@ -5,10 +5,11 @@
 import pytest
 from jsonschema import Draft202012Validator
 
-from cni_bridge_spec import SchemaError, load_schema, load_validator, schema_names
+from cni_bridge_spec import SchemaError, load_schema, load_validator
+from tests.schemas import SCHEMA_NAMES
 
 
-@pytest.mark.parametrize("name", schema_names())
+@pytest.mark.parametrize("name", SCHEMA_NAMES)
 def test_schema_is_valid_and_titled(name: str) -> None:
     """A file in `spec/` is a JSON Schema of draft 2020-12 with a title."""
     schema = load_schema(name)
@@ -16,7 +17,7 @@ def test_schema_is_valid_and_titled(name: str) -> None:
     assert schema.get("title"), f"{name} has no title"
 
 
-@pytest.mark.parametrize("name", [name for name in schema_names() if not name.endswith("/_defs")])
+@pytest.mark.parametrize("name", [name for name in SCHEMA_NAMES if not name.endswith("/_defs")])
 def test_schema_requires_an_object(name: str) -> None:
     """Each schema refuses an array, and its references resolve."""
     with pytest.raises(SchemaError):

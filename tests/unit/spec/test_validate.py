@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from cni_bridge_spec import JsonObject, JsonValue, SchemaError, load_schema, load_validator, schema_names
+from cni_bridge_spec import JsonObject, JsonValue, SchemaError, load_schema, load_validator
 from cni_bridge_spec.quick_check import compile_check
+from tests.schemas import SCHEMA_NAMES
 
 CHECK_WITHOUT_DESCRIPTORS: Final = """
 import os, resource
@@ -135,7 +136,7 @@ def test_an_unknown_keyword_is_an_error(keyword: str) -> None:
         compile_check({"properties": {"a": {keyword: []}}})
 
 
-@pytest.mark.parametrize("name", schema_names())
+@pytest.mark.parametrize("name", SCHEMA_NAMES)
 def test_every_schema_can_be_compiled(name: str) -> None:
     """The daemon needs jsonschema only to explain an error."""
     compile_check(load_schema(name))
