@@ -127,8 +127,8 @@ _NEXT_STEPS: Final[Mapping[str, str]] = {
     "failed to find plugin": _PLUGINS,
     ": not found in /": _PLUGINS,
     # host-local, and plugins like it
-    "no IP addresses available": "`cni-bridge ls` and `docker network inspect` show who has addresses; "
-    "`cni-bridge doctor` finds those that no container has",
+    "no IP addresses available": "`cni-bridge ls` and `GET /v1/addresses` at the admin socket show who has "
+    "addresses; `cni-bridge doctor` finds those that no container has",
 }
 """Words of plugins and of the CNI runtime, and the next step. An error in other words only lacks that step."""
 

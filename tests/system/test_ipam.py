@@ -209,7 +209,7 @@ def test_a_full_range(scene: Scene) -> None:
     scene.run(made)
     error = scene.run_refusal(made)
     assert "no IP addresses available in range set" in error
-    assert "`cni-bridge ls` shows who has addresses" in error
+    assert "`cni-bridge ls` and `GET /v1/addresses` at the admin socket show who has addresses; " in error
     scene.lab.docker("rm", "-f", first.name)
     assert address_of(scene.run(made)) == f"{begin}5/24"
 
