@@ -222,6 +222,8 @@ def select_owned(record: EndpointRecord, rules: Iterable[HostRule]) -> OwnedArti
     network, container_id = record.attachment.network, record.attachment.id
     keys = {container_id, *chain_names(network, container_id), *record.addresses}
     link = ifb_name(network, container_id)
+    # most rules are of other endpoints, and finding their keys takes longer than this
+    of_it = (rule for rule in rules if any(key in rule.saved.text for key in keys))
     return OwnedArtifacts(
         reservations=tuple(
             reservation.what
@@ -229,7 +231,7 @@ def select_owned(record: EndpointRecord, rules: Iterable[HostRule]) -> OwnedArti
             for reservation in find_reservations(directory, network).owned
             if reservation.container_id == container_id
         ),
-        rules=tuple(dict.fromkeys(rule.what for rule in rules if not keys.isdisjoint(_keys(rule.saved)))),
+        rules=tuple(dict.fromkeys(rule.what for rule in of_it if not keys.isdisjoint(_keys(rule.saved)))),
         links=(link,) if Path("/sys/class/net", link).exists() else (),
     )
 
