@@ -9,7 +9,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final
 
-from cni_bridge_spec import JsonValue
 from cni_bridge_state import AttachmentId, EndpointId, EndpointRecord
 from cni_invoker import Attachment, NetworkConfigurationList, Result
 from cnm_bridge.core.link_state import Snapshot
@@ -136,9 +135,10 @@ class Endpoint:
         return self.snapshot is not None and self.snapshot.link.kind is None
 
     @property
-    def device(self) -> JsonValue:
-        """The name on the host of the device of `host-device`, if its list has the name."""
-        return next((one.document.get("device") for one in self.network.plugins if one.type == "host-device"), None)
+    def device(self) -> str | None:
+        """The name on the host of the device of `host-device`, None if its list does not have the name."""
+        found = (one.document.get("device") for one in self.network.plugins if one.type == "host-device")
+        return next((name for name in found if isinstance(name, str) and name), None)
 
     @cached_property
     def attachment(self) -> Attachment:

@@ -47,10 +47,14 @@ async def bring_back(
     addresses: tuple[IpInterface, ...] | None = ADDRESSES,
     *,
     is_device: bool = False,
+    device: str | None = None,
+    is_shared: bool = False,
 ) -> LinkLocation:
     """Bring `eth0` back."""
     link = kernel.staged_link(staging.path, "eth0", host_name=HOST_NAME, altname=ALTNAME)
-    return await link.bring_back(sandbox=sandbox, addresses=addresses, is_device=is_device)
+    return await link.bring_back(
+        sandbox=sandbox, addresses=addresses, is_device=is_device, device=device, is_shared=is_shared
+    )
 
 
 def assert_back(host: Namespace, staging: Namespace) -> None:
@@ -178,14 +182,14 @@ async def test_the_alternative_name(kernel: Kernel, taken_out: Namespace, is_dev
 async def test_a_stand_in_that_a_plugin_has_moved(kernel: Kernel, host: Namespace, taken_out: Namespace) -> None:
     """`host-device` moves it to the host namespace, under the name that is its alias, and may remove the alias."""
     host.ip(f"link delete {HOST_NAME}")
-    assert await bring_back(kernel, taken_out, is_device=True) is LinkLocation.GONE
+    assert await bring_back(kernel, taken_out, is_device=True, device="device1") is LinkLocation.GONE
     for _ in range(2):
         assert taken_out.link("eth0")["ifalias"] == HOST_NAME
         taken_out.ip(
             "link set eth0 down", 'link set eth0 alias ""', f"link set eth0 netns {os.getpid()} name {HOST_NAME}"
         )
         assert host.links() == {HOST_NAME}
-        await bring_back(kernel, taken_out, is_device=True)
+        await bring_back(kernel, taken_out, is_device=True, device="device1")
     taken_out.ip("link set eth0 down", f"link set eth0 netns {os.getpid()} name {HOST_NAME}")
     await kernel.remove_staging(taken_out.path)
     wait_until(lambda: host.links() == set(), "the end of the veth, whose peer is in the staging namespace")
@@ -197,10 +201,66 @@ DEVICES: Final = {
 }
 
 
-@pytest.mark.parametrize(("name", "has_alias"), [("device1", False), ("device1", True), ("eth0", False)])
+@pytest.mark.parametrize("known", ["device1", "alternative", None])
+@pytest.mark.parametrize(("cleared", "alias"), [("alias", "device1"), (None, "kept")])
+async def test_the_alias_of_a_device(
+    kernel: Kernel, host: Namespace, taken_out: Namespace, *, cleared: str | None, alias: str, known: str | None
+) -> None:
+    """`host-device` returns the device under it; the container may have cleared it."""
+    host.ip(f"link property add dev {HOST_NAME} altname alternative")
+    if cleared is None:
+        host.ip(f"link set {HOST_NAME} alias kept")
+    elif known != "device1":  # nothing says what its name was
+        alias = HOST_NAME
+    await bring_back(kernel, taken_out, is_device=True, device=known)
+    assert taken_out.link("eth0")["ifalias"] == alias
+
+
+OTHERS: Final[Mapping[str, tuple[str, ...]]] = {
+    "with another name": ("link set other name eth9",),
+    "with the mark of another attachment": (f"link property add dev other altname {OTHER_ALTNAME}",),
+    "with an alias": ('link set other alias "of an operator"',),
+    "in a sandbox": (),
+}
+
+
+@pytest.mark.parametrize("known", ["other", None])
+@pytest.mark.parametrize("which", OTHERS)
+async def test_a_link_that_is_not_the_device(
+    kernel: Kernel, host: Namespace, staging: Namespace, which: str, known: str | None
+) -> None:
+    """It keeps all it has. Only in a staging namespace, a link that is alone is the device if nothing says its name."""
+    host.ip(f"link add outside type veth peer name other netns {staging.path}")
+    staging.ip(*OTHERS[which])
+    if which == "with another name" and known is None:
+        host.ip(f"link add outside8 type veth peer name eth8 netns {staging.path}")
+    before = staging.run("ip -details address")
+    is_shared = which == "in a sandbox"
+    assert await bring_back(kernel, staging, is_device=True, device=known, is_shared=is_shared) is LinkLocation.GONE
+    staging.ip("link delete eth0")
+    assert staging.run("ip -details address") == before
+
+
+@pytest.mark.parametrize(
+    ("name", "has_alias", "known"),
+    [
+        ("device1", False, "device1"),
+        ("device1", True, "device1"),
+        ("device1", False, None),
+        ("eth0", False, "eth0"),
+    ],
+)
 @pytest.mark.parametrize("kind", DEVICES)
 async def test_a_device_whose_plugin_was_killed(
-    kernel: Kernel, runtime: Runtime, host: Namespace, staging: Namespace, *, kind: str, has_alias: bool, name: str
+    kernel: Kernel,
+    runtime: Runtime,
+    host: Namespace,
+    staging: Namespace,
+    *,
+    kind: str,
+    has_alias: bool,
+    name: str,
+    known: str | None,
 ) -> None:
     """`host-device` had moved it, and not yet renamed it: DEL returns it. It would end with the staging namespace."""
     if kind == "macvlan":
@@ -209,7 +269,8 @@ async def test_a_device_whose_plugin_was_killed(
     if has_alias:
         staging.ip(f"link set {name} alias {name}")
     for _ in range(2):  # the first DEL was killed before it ran
-        assert await bring_back(kernel, staging, addresses=None, is_device=True) is LinkLocation.STAGING
+        found = await bring_back(kernel, staging, addresses=None, is_device=True, device=known)
+        assert found is LinkLocation.STAGING
     document: JsonObject = {"cniVersion": "1.0.0", "name": "test", "plugins": [{"type": "host-device", "device": name}]}
     attachment = Attachment(container_id="c1", ifname="eth0", netns=str(staging.path))
     await runtime.delete(NetworkConfigurationList.from_document(document), attachment, None)

@@ -7,24 +7,29 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from secrets import token_hex
+from typing import Final
 
 import pytest
 
 from cni_bridge_spec import JsonObject
-from cni_bridge_state import AttachMode, EndpointId, Phase, ProcessRecord
+from cni_bridge_state import AttachmentId, AttachMode, EndpointId, Phase, ProcessRecord
 from cni_bridge_state.store import Store
 from cni_invoker import Limits, PluginFailed, Runtime
+from cnm_bridge.core.endpoint import host_link_name
 from cnm_bridge.core.link_state import LinkState, Snapshot
 from cnm_bridge.driver.teardown.pending import PendingTeardowns
 from cnm_bridge.system.kernel import Kernel
 from cnm_bridge.system.kernel.netns import is_namespace, pin_namespace, remove_namespace
 from tests.kernel.attachers import make_attachers, make_teardown
 from tests.kernel.namespace import Namespace
+from tests.kernel.real_plugins import Plugins
+from tests.lab.waiting import wait_until
 from tests.plugins import FakePlugins
 from tests.records import endpoint
 
 ID = f"1{token_hex(32)[1:]}"
 """Unique on this machine: a link that is missing is searched for in the namespaces of root's processes."""
+OTHER_ALTNAME: Final = f"cni-bridge-{'2' * 64}"
 FAILS: JsonObject = {"error": {"code": 999, "msg": "xtables lock is held"}}
 OWN_MAC, OTHER_MAC = "02:00:00:00:00:01", "02:00:00:00:00:02"
 LIMITS = Limits(delete_s=20.0)
@@ -79,26 +84,71 @@ async def put_joining(store: Store, netns: Path, *plugins: JsonObject) -> None:
         await store.put_endpoint(replace(made, phase=phase))
 
 
-@pytest.mark.parametrize("whose", ["killed in ADD", "killed in DEL", "the container's"])
-async def test_a_device_whose_plugin_was_killed(
-    store: Store, kernel: Kernel, runtime: Runtime, *, host: Namespace, pin: Path, tmp_path: Path, whose: str
+async def test_a_link_of_the_container_that_is_called_like_the_device(
+    store: Store, kernel: Kernel, plugins: Plugins, host: Namespace, *, pin: Path, sandbox: Namespace, tmp_path: Path
 ) -> None:
-    """`host-device` had moved it, and not yet renamed it, or had renamed it back: DEL returns it."""
-    inside = Namespace(pin)
-    host.ip("link add device1 type veth peer name outside", f"link set device1 netns {pin}")
-    inside.ip("link add device2 type veth peer name eth7")
-    if whose == "killed in DEL":
-        inside.ip("link set device1 alias device1")
-    else:
-        pin.with_name(f"{ID}.settings").touch()
-    if whose == "the container's":
-        inside.ip("link set device1 up")
+    """Its plugin was refused, or killed before it moved the device: the container keeps its own link, which is down."""
+    host.ip("link add device1 type veth peer name outside")
+    sandbox.ip("link add device1 type veth peer name own")
+    pin.with_name(f"{ID}.settings").touch()
     await put_joining(store, pin, {"type": "host-device", "device": "device1"})
-    attachers = make_attachers(store, runtime, kernel, tmp_path / "run")
+    attachers = make_attachers(store, Runtime([plugins.directory], LIMITS), kernel, tmp_path / "run")
+    teardown = make_teardown(store, attachers, kernel, tmp_path, pending=PendingTeardowns())
+    with sandbox.living():
+        await teardown.undo(store.get_endpoint(EndpointId(ID)))
+        assert sandbox.links() == {"device1", "own"}
+    assert "ifalias" not in sandbox.link("device1")
+    wait_until(lambda: host.links() == {"device1", "outside"}, "the end of the veth that replaced the device")
+    host.ip("link delete device1")
+
+
+KILLED_AFTER: Final = """#!/bin/sh
+{plugin} || exit
+mkdir {marker} 2> /dev/null && kill -KILL $$
+true
+"""
+"""A plugin that is killed at the end of its first execution."""
+
+
+@pytest.mark.parametrize(
+    ("selector", "others"),
+    [
+        ({"device": "device1"}, [f"link property add dev eth1 altname {OTHER_ALTNAME}", "link set eth1 alias device2"]),
+        ({"hwaddr": OWN_MAC}, []),
+    ],
+    ids=["of another network", "of the container"],
+)
+async def test_another_link_in_the_sandbox(
+    store: Store,
+    kernel: Kernel,
+    plugins: Plugins,
+    host: Namespace,
+    *,
+    pin: Path,
+    sandbox: Namespace,
+    tmp_path: Path,
+    selector: JsonObject,
+    others: list[str],
+) -> None:
+    """The plugin is killed after it has returned its device: the only link that is left in the sandbox stays."""
+    for ifname, device in (("eth0", "device1"), ("eth1", "device2")):
+        host.ip(f"link add {device} type veth peer name {device}-peer")
+        host.ip(f"link set {device} netns {sandbox.path} name {ifname}")
+    sandbox.ip("link set eth0 alias device1", f"link property add dev eth0 altname cni-bridge-{ID}", *others)
+    other = sandbox.run("ip -details link show dev eth1")
+    wrapper = tmp_path / "bin/host-device"
+    wrapper.parent.mkdir()
+    wrapper.write_text(KILLED_AFTER.format(plugin=plugins.directory / "host-device", marker=tmp_path / "killed"))
+    wrapper.chmod(0o755)
+    await put_joining(store, pin, {"type": "host-device", **selector})
+    attachers = make_attachers(store, Runtime([wrapper.parent], LIMITS), kernel, tmp_path / "run")
     teardown = make_teardown(store, attachers, kernel, tmp_path, pending=PendingTeardowns())
     await teardown.undo(store.get_endpoint(EndpointId(ID)))
-    assert ("device1" in host.links()) is (whose != "the container's")
-    host.ip("link delete outside")
+    assert (tmp_path / "killed").is_dir()
+    assert sandbox.run("ip -details link show dev eth1") == other
+    stand_in = host_link_name(AttachmentId(ID))  # ends with the sandbox, which has its peer
+    assert host.links() == {"device1", "device1-peer", "device2-peer", stand_in}
+    host.ip("link delete device1", "link delete device2-peer", f"link delete {stand_in}")
 
 
 async def test_a_repeated_teardown_resumes(

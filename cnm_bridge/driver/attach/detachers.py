@@ -50,6 +50,8 @@ class DeletePlace:
     added_in: Path | None = None
     """The namespace path of ADD, None if it is `netns`. The plugins receive it again, because some (ovs-cni) find what
     they made by it. The namespace is mounted there too."""
+    is_shared: bool = False
+    """Whether `netns` is the pin of a sandbox, where links of other networks may be."""
 
     @property
     def received(self) -> Path:
@@ -100,7 +102,13 @@ class MoveDetacher:
 
     async def _bring_back(self, endpoint: Endpoint, place: DeletePlace, addresses: Addresses | None) -> LinkLocation:
         link = self._link(endpoint, place.netns, endpoint.record.attachment.ifname)
-        return await link.bring_back(sandbox=place.sandbox, addresses=addresses, is_device=endpoint.has_device)
+        return await link.bring_back(
+            sandbox=place.sandbox,
+            addresses=addresses,
+            is_device=endpoint.has_device,
+            device=endpoint.device,
+            is_shared=place.is_shared,
+        )
 
     def _link(self, endpoint: Endpoint, netns: Path, ifname: str) -> StagedLink:
         return self.kernel.staged_link(netns, ifname, host_name=endpoint.host_link, altname=endpoint.altname)
@@ -217,7 +225,7 @@ class SandboxDetacher:
         pin, staging = pin_path(self.run_dir, record.attachment.id), staging_path(self.run_dir, record.attachment.id)
         mac = endpoint.snapshot.link.mac if endpoint.snapshot else None
         name = await self.kernel.pin(pin, record.attachment.ifname, endpoint.altname).find(
-            mac, plugins_have_run=endpoint.netns == pin, device=endpoint.device
+            mac, plugins_have_run=endpoint.netns == pin
         )
         if name is not None:
             endpoint = await self.move.keep_addresses(endpoint, progress, pin, name)
@@ -236,7 +244,7 @@ class SandboxDetacher:
             if name is not None:
                 await self._release_lease(endpoint)
             elsewhere = DeletePlace(netns=staging, sandbox=pin, added_in=pin)
-            place = DeletePlace(netns=pin, sandbox=None) if is_in_place else elsewhere
+            place = DeletePlace(netns=pin, sandbox=None, is_shared=True) if is_in_place else elsewhere
             link = await self.move.run_plugins(endpoint, progress, place)
         await self.kernel.remove_staging(staging, pin)
         return link

@@ -158,7 +158,8 @@ class SandboxAttacher:
             await self._staged_link(endpoint, staging).bring_back(
                 sandbox=pin,
                 addresses=endpoint.result.addresses_of(record.attachment.ifname) if endpoint.result else None,
-                is_device=Endpoint(record).has_device,
+                is_device=endpoint.has_device,
+                device=endpoint.device,
             )
             await self.kernel.remove_staging(pin)
         except KernelError as exc:

@@ -17,7 +17,6 @@ from ipaddress import IPv6Interface
 from pathlib import Path
 from typing import Final
 
-from cni_bridge_spec import JsonValue
 from cnm_bridge.core.errors import LinkMissing, NamespaceMissing, attempt
 from cnm_bridge.core.link.plan_sandbox import is_left_to_libnetwork
 from cnm_bridge.core.link_state import (
@@ -38,7 +37,6 @@ from cnm_bridge.system.kernel.netlink.links import (
     find_link,
     find_link_by_altname,
     list_links,
-    set_alias,
     set_mac,
 )
 from cnm_bridge.system.kernel.netlink.routes import find_plain_routes, remove_announced_defaults, remove_route
@@ -166,7 +164,7 @@ class Pin:
         return Snapshot(link=link.state, addresses=addresses, routes=routes, sysctls=(*held_back, *sysctls))
 
     @in_thread
-    def find(self, mac: str | None = None, *, plugins_have_run: bool = False, device: JsonValue = None) -> str | None:
+    def find(self, mac: str | None = None, *, plugins_have_run: bool = False) -> str | None:
         """Restore the sandbox's settings; return the present name of the link, None if it is not there.
 
         It is found by its alternative name. Plugins that failed or were interrupted leave it without one. Then it is
@@ -176,7 +174,6 @@ class Pin:
         Args:
             mac: Its MAC, None if it is not known.
             plugins_have_run: Whether plugins that make the link may have run.
-            device: Its name on the host, if it is a device of the host.
         """
         try:
             with attempt("look into", str(self.path)), self.host.inside(self.path) as netlink:
@@ -186,8 +183,6 @@ class Pin:
                 if link is None:
                     may_be_unfinished = plugins_have_run and defaults.is_pending
                     link = self._find_unmarked(netlink, mac, may_be_unfinished=may_be_unfinished)
-                    if link is None and device:
-                        link = _find_device(netlink, device, may_be_unfinished=may_be_unfinished)
                 if link is not None:
                     self._mark(netlink, link)
                 defaults.forget()
@@ -211,19 +206,6 @@ class Pin:
 
     def __str__(self) -> str:
         return f"link {self.ifname} in {self.path}"
-
-
-def _find_device(netlink: Netlink, name: JsonValue, *, may_be_unfinished: bool) -> Link | None:
-    """Return a device that has its name on the host, because `host-device` was killed; None if it is not there.
-
-    ADD of 1.1.1 moves the device here, takes it down, sets its alias to its name, and renames it; DEL goes the same way
-    back. The device gets the alias, by which DEL returns it. A link of the container that has this name is up.
-    """
-    for link in list_links(netlink):
-        if link.state.name == name and not link.is_up and (may_be_unfinished or link.alias == name):
-            set_alias(netlink, link, link.state.name)
-            return link
-    return None
 
 
 def _hold_back_announced(

@@ -3,8 +3,9 @@
 """Moves a link out of its staging namespace for Docker, and back into it for CNI DEL.
 
 Each call runs completely in one short-lived thread. No state is kept between calls: the kernel knows where the link is.
-The link is identified by an alternative name, which it keeps when Docker moves or renames it. A link that has neither
-that name nor, in the host namespace, our own name is never touched.
+The link is identified by an alternative name, which it keeps when Docker moves or renames it. A link without it is
+touched only if it has our own name in the host namespace, or the name of the attachment where plugins run DEL; or if it
+is alone in a staging namespace, or has there the name that the list gives a device.
 """
 
 from collections.abc import Iterator
@@ -104,7 +105,13 @@ class StagedLink:
 
     @in_thread
     def bring_back(
-        self, *, sandbox: Path | None, addresses: tuple[IpInterface, ...] | None, is_device: bool
+        self,
+        *,
+        sandbox: Path | None,
+        addresses: tuple[IpInterface, ...] | None,
+        is_device: bool,
+        device: str | None = None,
+        is_shared: bool = False,
     ) -> LinkLocation:
         """Prepare CNI DEL: move the link back to its staging namespace, and return where it was found.
 
@@ -117,12 +124,17 @@ class StagedLink:
             addresses: The addresses that the link must have, in the order of the CNI result; None leaves them
                 unchanged.
             is_device: Whether DEL returns the link to the host, as it does if the link is not virtual. Then it loses
-                its alternative name, and a veth that replaces it has the alias `host_name`.
+                its alternative name. If it is virtual and has no alias, it gets one: `device`, or `host_name` if that
+                is not known, or if it is a veth that replaces the link.
+            device: The name on the host of such a link, None if it is not known.
+            is_shared: Whether the namespace is a sandbox, where links of other networks may be.
         """
         with attempt("bring back", str(self)), self._in_host_netns(), self.host.netlink() as host_netns:
             ensure_namespace(self.path, host=self.host.id)
             with self._in_staging() as (staging, staging_fd):
-                where = self._retrieve(host_netns, sandbox, staging, staging_fd, is_device=is_device)
+                where = self._retrieve(
+                    host_netns, sandbox, staging, staging_fd, may_be_unnamed=is_device and not is_shared, device=device
+                )
                 link = get_link(staging, self.ifname)
                 if addresses is not None:
                     if where is LinkLocation.STAGING:  # otherwise it has none: a move removes them
@@ -131,7 +143,7 @@ class StagedLink:
                 if self.altname in link.altnames and (is_device or link.state.kind is None):
                     remove_altname(staging, link, self.altname)  # a device of the host outlives the endpoint
                 if is_device and link.state.kind is not None and not link.alias:  # a device has one since ADD
-                    set_alias(staging, link, self.host_name)  # `host-device` gives the link this name
+                    set_alias(staging, link, self._alias_for(link, device))
         return where
 
     @in_thread
@@ -145,7 +157,14 @@ class StagedLink:
         return f"link {self.ifname} of {self.path}"
 
     def _retrieve(
-        self, host_netns: Netlink, sandbox: Path | None, staging: Netlink, staging_fd: int, *, is_device: bool
+        self,
+        host_netns: Netlink,
+        sandbox: Path | None,
+        staging: Netlink,
+        staging_fd: int,
+        *,
+        may_be_unnamed: bool,
+        device: str | None,
     ) -> LinkLocation:
         """Find the link and bring it into staging under its name; make a veth if it no longer exists."""
         host_link = find_link_by_altname(host_netns, self.altname) or self._find_unmarked(host_netns)
@@ -158,8 +177,8 @@ class StagedLink:
             return LinkLocation.STAGING
         if sandbox is not None and self._fetch_from(sandbox, staging, staging_fd):
             return LinkLocation.SANDBOX
-        if is_device:
-            self._name_device(staging)
+        if may_be_unnamed:
+            self._name_device(staging, device)
         if find_link(staging, self.ifname) is not None:  # it never left, or this is the veth of an earlier call
             return LinkLocation.STAGING
         if sandbox is not None and self._fetch_from_lost(staging, staging_fd):
@@ -167,30 +186,37 @@ class StagedLink:
         make_veth(staging, self.ifname)
         return LinkLocation.GONE
 
-    def _name_device(self, staging: Netlink) -> None:
+    def _name_device(self, staging: Netlink, name: str | None) -> None:
         """Give a device its name in staging, and the alias by which `host-device` returns it, if it was killed before.
 
         ADD of 1.1.1 moves the device here, then sets its alias, then renames it; DEL goes the same way back. A virtual
-        device would end with the namespace. The veth of an earlier call has its peer here, so it is not alone.
+        device would end with the namespace. If its name on the host is not known, it is the only link: the veth of an
+        earlier call has its peer here.
         """
         links = [link for link in list_links(staging) if not is_kernels_own(link)]
-        if len(links) != 1 or links[0].state.kind is None:  # the kernel returns a physical device
+        found = [link for link in links if name is None or name in {link.state.name, *link.altnames}]
+        if len(found) != 1 or find_link(staging, self.ifname) is not None:
             return
-        (device,) = links
-        if device.state.name != self.ifname or not device.alias:
+        (device,) = found
+        is_virtual = device.state.kind is not None  # the kernel returns a physical one
+        if is_virtual and device.alias in {"", device.state.name} and not self._is_of_another(device):
             set_alias(staging, device, device.state.name)
-        if device.state.name != self.ifname:
             rename_link(staging, device, self.ifname)
 
-    def _find_unmarked(self, host_netns: Netlink) -> Link | None:
-        """Find the link in the host namespace by its name, because a container may have removed the alternative name.
+    def _alias_for(self, link: Link, device: str | None) -> str:
+        """Return the alias for a link that has none: `host-device` gives the link this name on the host."""
+        is_stand_in = link.has_peer_beside
+        return self.host_name if is_stand_in or device is None or device in link.altnames else device
 
-        A link with the alternative name of another attachment belongs to that attachment.
-        """
+    def _find_unmarked(self, host_netns: Netlink) -> Link | None:
+        """Find the link in the host namespace by its name: a container may have removed the alternative name."""
         link = find_link(host_netns, self.host_name)
+        return None if link is None or self._is_of_another(link) else link
+
+    def _is_of_another(self, link: Link) -> bool:
+        """Return whether a link without our alternative name has that of another attachment."""
         mark = self.altname.rpartition("-")[0]
-        is_of_another = link is not None and any(name.rpartition("-")[0] == mark for name in link.altnames)
-        return None if is_of_another else link
+        return any(name.rpartition("-")[0] == mark for name in link.altnames)
 
     def _fetch(self, source: Netlink, link: Link | None, staging: Netlink, staging_fd: int) -> bool:
         """Move the link from the source's namespace into staging; return False if the link is None."""

@@ -30,6 +30,7 @@ class Link:
         altnames: Its alternative names, which it keeps when it moves to another namespace.
         master: The index of the bridge or bond that it is a port of, None if it is no port.
         alias: The text that `ip link set alias` sets, "" if there is none.
+        has_peer_beside: Whether it is one end of a veth whose other end is in the same namespace.
     """
 
     index: int
@@ -38,6 +39,7 @@ class Link:
     state: LinkState
     master: int | None = None
     alias: str = ""
+    has_peer_beside: bool = False
 
 
 def get_link(netlink: Netlink, name: str) -> Link:
@@ -126,19 +128,21 @@ def parse_link(message: Message) -> Link:
     info = message.nested("IFLA_LINKINFO")
     properties = message.nested("IFLA_PROP_LIST")
     mac = message.find("IFLA_ADDRESS")
+    kind = None if info is None else info.text("IFLA_INFO_KIND")
     return Link(
         index=message.field("index"),
         is_up=bool(message.field("flags") & _IFF_UP),
         altnames=() if properties is None else properties.texts("IFLA_ALT_IFNAME"),
         state=LinkState(
             name=message.text("IFLA_IFNAME") or "",
-            kind=None if info is None else info.text("IFLA_INFO_KIND"),
+            kind=kind,
             mac=mac.hex(":") if mac is not None and message.field("ifi_type") == _ARPHRD_ETHER else None,
             mtu=message.number("IFLA_MTU") or 0,
             noarp=bool(message.field("flags") & _IFF_NOARP),
         ),
         master=message.number("IFLA_MASTER"),
         alias=message.text("IFLA_IFALIAS") or "",
+        has_peer_beside=kind == "veth" and message.find("IFLA_LINK_NETNSID") is None,
     )
 
 

@@ -66,6 +66,21 @@ def test_devices_of_the_host_are_recognised(plugin: str, kind: str | None, is_de
     assert Endpoint(record).has_device is (plugin == "host-device")  # without a snapshot the link is unknown
 
 
+@pytest.mark.parametrize(
+    ("plugins", "name"),
+    [
+        ([{"type": "host-device", "device": "vlan10"}], "vlan10"),
+        ([{"type": "host-device", "pciBusID": "0000:00:1f.6"}, {"type": "host-device", "device": "vlan10"}], "vlan10"),
+        ([{"type": "host-device", "device": ""}], None),
+        ([{"type": "host-device", "device": 10}], None),
+        ([{"type": "bridge", "device": "vlan10"}], None),
+    ],
+)
+def test_the_name_of_a_device(plugins: list[JsonObject], name: str | None) -> None:
+    """It is that of `host-device` alone. A list that the plugin refuses has an endpoint to tear down, too."""
+    assert Endpoint(endpoint("88" * 32, plugins=plugins)).device == name
+
+
 ATTACHMENT = AttachmentId("0123456789abcdef" * 4)
 
 
