@@ -12,8 +12,6 @@ from aiohttp import web
 from cni_bridge_spec import JsonValue, render_json
 from cnm_bridge.system.engine import Engine
 
-__all__ = ["Handler", "answering"]
-
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 

@@ -2,8 +2,6 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Certificates of an authority for tests of TLS, and those of a stranger."""
 
-__all__ = ["certificates_script"]
-
 
 def certificates_script(server: str, client: str) -> str:
     """Return a shell script that makes certificates and keys in the current directory: NAME.pem and NAME-key.pem.

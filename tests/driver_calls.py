@@ -9,16 +9,6 @@ from typing import Final
 from cni_bridge_spec import JsonObject, find_str, get_object
 from cnm_bridge.assembly import Daemon
 
-__all__ = [
-    "NETWORK",
-    "call",
-    "create_endpoint",
-    "create_network",
-    "create_network_with",
-    "delete_endpoint",
-    "reference",
-]
-
 NETWORK: Final = "b" * 64
 
 

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-__all__ = ["CNI_INVOKER", "MANAGER", "README", "RECIPES", "Block", "read_blocks", "read_programs"]
-
 _ROOT: Final = Path(__file__).parents[1]
 README: Final = _ROOT / "README.md"
 RECIPES: Final = _ROOT / "docs" / "recipes.md"

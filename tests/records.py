@@ -29,8 +29,6 @@ from cni_bridge_state.store import Store
 from cni_invoker import NetworkConfigurationList
 from cnm_bridge.core.settings import Settings
 
-__all__ = ["NETWORK", "address_pool", "address_record", "endpoint", "list_of", "network_record", "put", "settings_in"]
-
 NETWORK = NetworkId("a" * 64)
 _PHASES_UNTIL_JOINED = (Phase.PENDING, Phase.READY, Phase.JOINED)
 

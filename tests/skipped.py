@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-__all__ = ["pytest_terminal_summary", "report_not_tested"]
-
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Add the reason of each skipped test to the file that `tests/jobs` counts."""

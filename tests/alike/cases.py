@@ -5,8 +5,6 @@
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["CASES", "Case"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:

@@ -14,8 +14,6 @@ from tests.alike.side import Side
 from tests.alike.subject import Subject
 from tests.lab import Engine
 
-__all__ = ["Comparison"]
-
 _SETTLE_S: Final = 5.0
 """How long a container may take until it has all that it gets after its start (before Engine 28), on a busy machine."""
 

@@ -14,8 +14,6 @@ from tests.alike.side import Ours, Theirs
 from tests.lab import DAEMON_COMMAND, Engine, Lab, NoSuchEdition, find_engine, find_plugins
 from tests.lab.editions import MAIN_ENGINE
 
-__all__ = ["comparison", "engine"]
-
 
 @pytest.fixture(scope="session")
 def engine(request: pytest.FixtureRequest) -> Engine:

@@ -13,8 +13,6 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final, Self
 
-__all__ = ["PAGE", "Difference", "Place", "Row", "compare", "read_table"]
-
 PAGE: Final = Path(__file__).parents[2] / "docs" / "docker-bridge.md"
 _ABSENT: Final = "none"
 _CELL: Final = re.compile(r"`([^`]*)`|(none)")

@@ -6,8 +6,6 @@ import re
 from collections.abc import Mapping
 from ipaddress import IPv6Address
 
-__all__ = ["flatten", "link_local", "replace_values"]
-
 
 def replace_values(view: Mapping[str, str], roles: Mapping[str, str]) -> dict[str, str]:
     """Replace each whole word that is a key of `roles`, longer ones first, in the keys and values of a view."""

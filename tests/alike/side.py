@@ -11,8 +11,6 @@ from typing import Final, Self
 from cni_bridge_spec import JsonObject, JsonValue
 from tests.lab import Lab
 
-__all__ = ["SERVER", "Ours", "Side", "Theirs"]
-
 SERVER: Final = ("busybox", "httpd", "-f", "-p", "8080", "-h", "/etc")
 """What containers run: each answers on a port."""
 _NETWORKS: Final = {"net": 1, "second": 2, "internal": 3, "addressed": 4}

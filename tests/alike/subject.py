@@ -16,8 +16,6 @@ from tests.alike.roles import flatten, link_local, replace_values
 from tests.alike.side import SERVER, Side
 from tests.lab import LabError
 
-__all__ = ["Subject"]
-
 _COMPARED: Final = ("Config", "HostConfig", "NetworkSettings")
 _INSIDE: Final = str(Path(__file__).with_name("inside.py"))
 _FETCH: Final = str(Path(__file__).with_name("fetch.py"))

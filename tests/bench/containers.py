@@ -29,8 +29,6 @@ from tests.bench import bare_driver
 from tests.bench.statistics import Series, render_table
 from tests.lab import ADMIN_SOCKET, Engine, Lab, find_engine, find_plugins, known_engines, wait_until
 
-__all__ = ["main"]
-
 SEVERAL: Final = 8
 MANY: Final = 20
 """In a row: every container but the first runs during the teardown of the previous one."""

@@ -23,8 +23,6 @@ from cni_bridge_state.store import Store
 from cnm_bridge.system.kernel import Kernel
 from tests.kernel.engine import FakeEngine
 
-__all__ = ["CONFIGURATION", "NETWORKS", "SANDBOXES", "fill", "id_of", "make_sandboxes"]
-
 NETWORKS: Final = 10
 IN_SANDBOX: Final = 10
 """How many endpoints share a sandbox if there are more than a thousand: making so many namespaces takes minutes."""

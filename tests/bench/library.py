@@ -25,8 +25,6 @@ from cni_invoker import Attachment, Limits, NetworkConfigurationList, Runtime
 from cni_tool import CachedAttachment, CachedRuntime, FileCache
 from tests.differential.libcni import Libcni, find_driver
 
-__all__ = ["main"]
-
 PLUGINS: Final = Path("/usr/lib/cni")
 ROUNDS: Final = 25
 PAIRS: Final = 3

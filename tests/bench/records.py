@@ -40,8 +40,6 @@ from tests.bench.watch import QUIET_S, Watch, watched
 from tests.kernel.engine import FakeEngine, network
 from tests.lab.unix_http import request
 
-__all__ = ["main"]
-
 COUNTS: Final = (1, 10, 100, 1000, 2000)
 CREATES: Final = 20
 SCRAPES: Final = 5

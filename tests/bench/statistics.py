@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median, quantiles
 
-__all__ = ["Series", "render_table"]
-
 
 @dataclass(slots=True)
 class Series:

@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-__all__ = ["QUIET_S", "Watch", "watched"]
-
 QUIET_S: Final = 1.5
 
 

@@ -22,8 +22,6 @@ from cni_bridge_spec import (
     get_strings,
 )
 
-__all__ = ["Case", "Level", "Step", "load_cases"]
-
 _FILE: Final = Path(__file__).with_name("cases.yaml")
 _VERBS: Final = ("add", "check", "del")
 _OF_STEPS: Final = frozenset(

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-__all__ = ["Answer", "Driver"]
-
 _LIMIT_S: Final = 120.0
 _OWN: Final = ("CNI_", "CAP_ARGS", "NETCONFPATH")
 

@@ -11,8 +11,6 @@ from tests.conformance.case import Case, Step
 from tests.conformance.driver import Answer, Driver
 from tests.plugins import Command, FakePlugins
 
-__all__ = ["run_case"]
-
 
 def run_case(case: Case, driver: Driver, directory: Path, cache: Path) -> tuple[str, ...]:
     """Run a case and return what is not as it should be; nothing if the runtime conforms.

@@ -22,8 +22,6 @@ from cnm_bridge.server.admin.metrics import answering_scrapes
 from cnm_bridge.system.journal import Journal
 from cnm_bridge.system.sockets import open_sockets
 
-__all__ = ["Served", "serving"]
-
 _LIMIT_S: Final = 30.0
 
 

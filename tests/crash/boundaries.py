@@ -28,8 +28,6 @@ from cnm_bridge.server.rpc import CallsUnderWay, Method
 from cnm_bridge.system.kernel import netns, pin
 from cnm_bridge.system.kernel.netlink.socket import Message, Netlink, Wanted
 
-__all__ = ["ARMED", "DEAD", "TRACE", "WRITES", "Boundaries", "install"]
-
 ARMED: Final = "armed"
 """The file that starts a count: a word that no earlier count had, and the number of the deadly boundary or 0."""
 DEAD: Final = "dead"

@@ -9,8 +9,6 @@ import pytest
 
 from tests.lab import Lab
 
-__all__ = ["lab"]
-
 
 @pytest.fixture
 def lab() -> Iterator[Lab]:

@@ -8,8 +8,6 @@ from typing import Final
 from cni_bridge_spec import JsonObject, find_object, find_str, get_int, get_objects, get_str
 from tests.lab import CommandFailed, Lab
 
-__all__ = ["NETWORK", "Answer", "Endpoint"]
-
 Answer = JsonObject | None
 """The daemon's answer, None if it died instead."""
 

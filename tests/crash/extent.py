@@ -5,8 +5,6 @@
 import os
 from typing import Final
 
-__all__ = ["FULL", "WIDE"]
-
 _EXTENT: Final = os.environ.get("CNI_BRIDGE_CRASH")
 
 FULL: Final = _EXTENT == "full"

@@ -22,8 +22,6 @@ from tests.crash.way import Way
 from tests.lab import PLUGIN_SOCKET, Lab, LabState, losses, wait_until
 from tests.lab.unix_http import is_answering
 
-__all__ = ["Host"]
-
 ENGINE: Final = "28.5"
 LIST: Final = "crash"
 SANDBOX: Final = "box"

@@ -8,8 +8,6 @@ from typing import Final
 from cni_bridge_spec import JsonObject
 from tests.system.scene import Subnet
 
-__all__ = ["DHCP", "GATEWAYS", "LAN", "LISTS", "SINGLE_STACK"]
-
 GATEWAYS: Final = ("10.81.0.1", "fd81::1")
 
 _IPAM: Final[JsonObject] = {

@@ -9,8 +9,6 @@ from cni_bridge_spec import get_str
 from tests.crash.endpoint import Answer, Endpoint
 from tests.crash.host import Host
 
-__all__ = ["KEPT", "Cell", "Story", "try_cell"]
-
 KEPT = frozenset({"ready", "joined"})
 """The phases that a record may have after recovery."""
 

@@ -9,8 +9,6 @@ from cni_bridge_spec import get_object
 from tests.crash.endpoint import Answer
 from tests.crash.host import Host
 
-__all__ = ["Call", "MovedStory"]
-
 
 class Call(StrEnum):
     """The call during which the daemon dies."""

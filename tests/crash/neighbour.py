@@ -14,8 +14,6 @@ from tests.crash.sandbox import Sandbox
 from tests.lab import Lab
 from tests.system.peer import HOST_IP, OUTSIDE_IP
 
-__all__ = ["NEIGHBOUR_SANDBOX", "PORTMAP", "Neighbour", "connect_outside"]
-
 NEIGHBOUR_SANDBOX: Final = "neighbour"
 PORTMAP: Final[JsonObject] = {"type": "portmap", "capabilities": {"portMappings": True}}
 """The plugin at the end of the neighbour's list."""

@@ -4,8 +4,6 @@
 
 from tests.lab import Lab, wait_until
 
-__all__ = ["Sandbox"]
-
 _LOOK = """ip -o link; ip -o addr; ip rule; ip -6 rule; ip route show table all; ip -6 route show table all
 cd /proc/sys/net/ipv6/conf/default; grep -H . accept_dad disable_ipv6"""
 

@@ -6,8 +6,6 @@ from enum import StrEnum
 
 from cni_bridge_spec import JsonObject
 
-__all__ = ["Way"]
-
 
 class Way(StrEnum):
     """How endpoints are attached. There is no engine to be asked for the networks of a container."""

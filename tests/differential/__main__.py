@@ -11,8 +11,6 @@ from collections.abc import Sequence
 from tests.differential.libcni import FetchError, build_driver
 from tests.differential.runs import run_cases
 
-__all__ = ["main"]
-
 
 def main(arguments: Sequence[str]) -> int:
     """Run cases, print how often each class of differences was seen, and the differences of no class."""

@@ -9,8 +9,6 @@ from typing import Any, Final
 
 from tests.differential.oddities import ODD_VERSIONS, VERSIONS, odd, spoil
 
-__all__ = ["PLUGINS", "make_answers", "make_result"]
-
 PLUGINS: Final = ("alpha", "beta", "gamma", "omega-ipam")
 """The types of plugins for which there is a file."""
 

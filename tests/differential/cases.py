@@ -13,8 +13,6 @@ from typing import Any, Final
 from tests.differential.answers import PLUGINS, make_answers, make_result
 from tests.differential.oddities import ODD_VERSIONS, VERSIONS, odd, spoil
 
-__all__ = ["Case", "make_case"]
-
 _NAMES: Final = ("blue", "blue", "blue", "blue", "green-net", "a", "a.b_c-d", "0")
 _CAPABILITIES: Final = ("portMappings", "mac", "ips", "bandwidth", "x-own")
 _ODD_TEXTS: Final[Sequence[Callable[[bytes, random.Random], bytes]]] = (

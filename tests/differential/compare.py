@@ -19,8 +19,6 @@ from cni_tool import CachedAttachment
 from cni_tool.record import parse_record
 from tests.differential.cases import Case
 
-__all__ = ["Difference", "DifferenceClass", "compare", "find_class", "load_classes"]
-
 _KINDS: Final = {"code": int, "msg": str, "details": str}
 _OF_A_RECORD: Final = {
     "kind": "cniCacheV1",

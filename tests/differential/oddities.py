@@ -7,8 +7,6 @@ import random
 from collections.abc import Sequence
 from typing import Any, Final
 
-__all__ = ["ODD_VERSIONS", "VERSIONS", "odd", "spoil"]
-
 VERSIONS: Final = ("0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0")
 _ODD_VALUES: Final[Sequence[Any]] = (
     None, True, False, 0, 1, -1, 1.5, 2**53 + 1, 1e300, "", "x", "true", "TRUE", "ü", "<&>", "\u2028", "a b", "../x",

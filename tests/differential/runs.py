@@ -32,8 +32,6 @@ from tests.differential.cases import make_case
 from tests.differential.compare import Difference, compare, find_class, load_classes
 from tests.differential.libcni import ENVIRONMENT, Libcni
 
-__all__ = ["Outcome", "run_cases"]
-
 
 class _Recorder:
     """Stands for the execution of plugins: returns a case's answers and remembers what plugins would have received."""

@@ -12,8 +12,6 @@ from cni_egress.nftables import Element, Family, Nftables, key_address, key_ifna
 from cni_egress.records import Record
 from tests.egress.responder_host import COMMAND, Host
 
-__all__ = ["ask", "chain_in_force", "is_alive", "run"]
-
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the command."""

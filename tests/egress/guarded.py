@@ -23,8 +23,6 @@ from tests.egress.internet import HOST, open_inside
 from tests.egress.packets import IpAddress, Packet, frame
 from tests.kernel.namespace import Namespace, made_namespace
 
-__all__ = ["Container", "Network"]
-
 PLUGINS: Final = Path("/usr/lib/cni")
 EGRESS: Final = Path(sys.executable).with_name("egress")
 

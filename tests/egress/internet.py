@@ -16,8 +16,6 @@ from cni_plugin import run_in_namespace
 from tests.egress.packets import IpAddress
 from tests.kernel.namespace import Namespace, made_namespace
 
-__all__ = ["Internet", "internet", "open_inside"]
-
 HOST: Final = Namespace(Path("/proc/self/ns/net"))
 _PROTOCOL_ALL: Final = 3
 _OUTGOING: Final = 4

@@ -5,8 +5,6 @@
 from cni_egress.durations import Durations
 from cni_egress.metrics import Figures, render_metrics
 
-__all__ = ["render_example"]
-
 
 def render_example() -> bytes:
     """Return the answer to a scrape."""

@@ -7,20 +7,6 @@ from dataclasses import dataclass, replace
 from ipaddress import IPv4Address, IPv6Address
 from typing import Final
 
-__all__ = [
-    "Packet",
-    "broken",
-    "fragments",
-    "frame",
-    "icmp_echo",
-    "neighbor_advertisement",
-    "port_unreachable",
-    "raw",
-    "tcp",
-    "tcp_syn",
-    "udp",
-]
-
 IpAddress = IPv4Address | IPv6Address
 
 TCP: Final = 6

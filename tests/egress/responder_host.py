@@ -29,8 +29,6 @@ from tests.egress.upstream import FakeUpstream
 from tests.kernel.namespace import Namespace, made_namespace
 from tests.lab.waiting import wait_until
 
-__all__ = ["PORTS", "Container", "Host", "guarded_host"]
-
 COMMAND: Final = Path(sys.executable).with_name("cni-egress")
 PORTS: Final = (22, 80, 443)
 USER: Final = pwd.getpwuid(65534).pw_name

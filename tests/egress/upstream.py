@@ -19,8 +19,6 @@ import dns.rcode
 import dns.rdatatype
 import dns.rrset
 
-__all__ = ["FakeUpstream", "serving"]
-
 _LENGTH_BYTES: Final = 2
 _START_S: Final = 10.0
 Values = tuple[str, ...] | Callable[[], tuple[str, ...]]

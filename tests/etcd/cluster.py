@@ -12,10 +12,9 @@ from typing import Final
 
 import pytest
 
-from tests.lab.fetch import FetchError, fetch_program
+from tests.lab.debian import FetchError
+from tests.lab.fetch import fetch_program
 from tests.lab.waiting import wait_until
-
-__all__ = ["Cluster", "cluster"]
 
 _FIRST_GROUP: Final = 61_000
 """The group of the first member's process; each has one of its own, by which its packets are known."""

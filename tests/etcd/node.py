@@ -19,8 +19,6 @@ from cni_ipam_etcd.etcd import Etcd
 from cni_ipam_etcd.plugin import PLUGIN as IN_PROCESS
 from cni_ipam_etcd.settings import Settings
 
-__all__ = ["PLUGIN", "TIMEOUT_S", "Node", "failing", "reading", "writing"]
-
 PLUGIN: Final = Path(sys.executable).with_name("cni-ipam-etcd")
 TIMEOUT_S: Final = 3.0
 _BUSY_S: Final = 5.0  # what a busy machine adds to that limit

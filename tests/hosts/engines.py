@@ -13,8 +13,6 @@ from uuid import uuid4
 from tests.lab import Lab, LabError, wait_until
 from tests.lab.process import Process
 
-__all__ = ["ENGINES", "FRR_CONFIGURATION", "start", "wait_ready"]
-
 Command = Sequence[str]
 
 FRR_CONFIGURATION: Final = "/run/frr/frr.conf"

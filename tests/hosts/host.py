@@ -14,8 +14,6 @@ from tests.lab.process import Process
 from tests.managed_plugin.managed import install
 from tests.pages import read_blocks
 
-__all__ = ["Host"]
-
 _ROOT: Final = Path(__file__).parents[2]
 _PAGE: Final = _ROOT / "docs" / "hosts.md"
 _OVN_PLUGIN: Final = _ROOT / "docker" / "examples" / "ovn"

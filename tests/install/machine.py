@@ -21,8 +21,6 @@ from typing import Final, Self
 from tests.lab.debian import cache_directory, find_archive, run_program
 from tests.lab.waiting import wait_until
 
-__all__ = ["Machine", "fetch_root"]
-
 _CGROUPS: Final = (Path("/sys/fs/cgroup/unified"), Path("/sys/fs/cgroup/systemd"), Path("/sys/fs/cgroup"))
 _ENVIRONMENT: Final = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8"}
 

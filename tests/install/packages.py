@@ -15,8 +15,6 @@ from typing import Final
 from tests.install.machine import fetch_root
 from tests.lab.debian import FetchError, run_program
 
-__all__ = ["RELEASES", "build_package", "fetch_system"]
-
 _ROOT: Final = Path(__file__).parents[2]
 RELEASES: Final = {"bookworm": "debian12", "trixie": "debian13", "noble": "ubuntu2404"}
 """The code names of the releases, and how the versions of their packages end."""

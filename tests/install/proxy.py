@@ -16,8 +16,6 @@ from urllib.parse import urlsplit
 
 from cnm_bridge.system.kernel.netns import current_namespace, enter, namespace_id
 
-__all__ = ["Proxy"]
-
 _PORT: Final = 3128
 _HEAD_LIMIT: Final = 65536
 _CHUNK: Final = 65536

@@ -14,8 +14,6 @@ from cnm_bridge.core.settings import Settings
 from tests.kernel.real_plugins import find_plugins
 from tests.records import settings_in
 
-__all__ = ["LIMIT_S", "configure", "host_local", "tearing_down", "write_plugin"]
-
 LIMIT_S: Final = 60.0
 """Only ends a test that fails."""
 

@@ -14,8 +14,6 @@ from pathlib import Path
 from tests.lab.unix_http import is_answering, request
 from tests.lab.waiting import wait_until
 
-__all__ = ["RunningDaemon", "free_port", "running_daemon"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningDaemon:

@@ -12,8 +12,6 @@ from aiohttp import web
 from cni_bridge_spec import JsonObject, JsonValue
 from cnm_bridge.assembly import Daemon
 
-__all__ = ["FakeEngine", "closing", "network"]
-
 
 def network(network_id: str, *endpoints: str, driver: str = "cni-bridge", scope: str = "local") -> JsonObject:
     """Return a network as the Docker Engine API shows it."""

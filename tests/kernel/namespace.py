@@ -11,8 +11,6 @@ from pathlib import Path
 
 from cni_bridge_spec import JsonObject, as_object, get_int, get_objects, get_str, get_strings, parse_json
 
-__all__ = ["Namespace", "living_process", "made_namespace"]
-
 
 @contextmanager
 def living_process(*prefix: str) -> Iterator[int]:

@@ -8,8 +8,6 @@ from cnm_bridge.core.link_state import Observation, Snapshot
 from cnm_bridge.system.kernel import Kernel
 from tests.kernel.namespace import Namespace
 
-__all__ = ["ALTNAME", "EVERYTHING", "HOST_NAME", "place_link", "prepare"]
-
 HOST_NAME = "cb0123456789a"
 ALTNAME = f"cni-bridge-0123456789a{token_hex(27)[1:]}"
 """Unique on this machine: a link that is missing is searched for in the namespaces of root's processes."""

@@ -18,35 +18,9 @@ from cni_invoker import Attachment, Execution, Limits, NetworkConfigurationList,
 from cnm_bridge.driver.recovery.artifacts import ifb_name
 from tests.kernel.namespace import Namespace
 from tests.lab import LabState
-from tests.lab.fetched_plugins import FetchError, find_fetched_plugins
+from tests.lab.debian import FetchError
+from tests.lab.fetched_plugins import find_fetched_plugins
 from tests.lab.state import parse_rules
-
-__all__ = [
-    "BANDWIDTH",
-    "BRIDGE",
-    "CAPABILITY_ARGS",
-    "FIREWALL",
-    "HOST",
-    "HOST_LOCAL",
-    "IPTABLES",
-    "LIMITS",
-    "LISTS",
-    "MACHINES",
-    "OFFERED",
-    "PORTMAP",
-    "ROUTES",
-    "STATIC",
-    "TUNING",
-    "Executed",
-    "Plugins",
-    "assert_in_effect",
-    "container",
-    "find_plugins",
-    "inside",
-    "make_list",
-    "observe",
-    "uplink",
-]
 
 LIMITS: Final = Limits(add_s=30.0, delete_s=30.0)
 HOST: Final = Namespace(Path("/proc/self/ns/net"))

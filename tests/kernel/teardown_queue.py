@@ -24,21 +24,6 @@ from cnm_bridge.system.kernel import Kernel
 from cnm_bridge.system.scheduling import KeyedLocks
 from tests.kernel.attachers import make_attachers, make_teardown
 
-__all__ = [
-    "BOOT",
-    "FIRST",
-    "SECOND",
-    "Buggy",
-    "Docker",
-    "Failing",
-    "Hanging",
-    "Slow",
-    "WithFirewall",
-    "make_queue",
-    "running",
-    "wait_gone",
-]
-
 BOOT = "0c1f"
 FIRST, SECOND = token_hex(32), token_hex(32)  # unique on this machine: the queue examines the processes of all of it
 

@@ -12,8 +12,6 @@ from tests.lab.editions import find_engine, find_plugins
 from tests.lab.errors import LabError
 from tests.lab.lab import Lab
 
-__all__ = ["main"]
-
 
 def main(arguments: Sequence[str]) -> int:
     """Start a lab, run a command in it, and return the command's exit status as a shell does."""

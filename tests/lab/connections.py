@@ -17,8 +17,6 @@ from typing import Final
 from tests.lab.errors import LabError
 from tests.lab.namespaces import Namespaces
 
-__all__ = ["Connections"]
-
 _SCRIPT: Final = str(Path(__file__).with_name("connector.py"))
 _REPLY_BYTES: Final = 16
 

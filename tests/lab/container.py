@@ -20,8 +20,6 @@ from tests.lab.docker_api import call, execute
 from tests.lab.errors import LabError
 from tests.lab.namespaces import Namespaces
 
-__all__ = ["Container", "DockerEndpoint", "Link"]
-
 Interface = IPv4Interface | IPv6Interface
 Address = IPv4Address | IPv6Address
 

@@ -20,18 +20,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-__all__ = [
-    "Archive",
-    "FetchError",
-    "Unpacked",
-    "cache_directory",
-    "fetch_packages",
-    "fetch_source",
-    "find_archive",
-    "find_packages",
-    "run_program",
-]
-
 _KEYRING: Final = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 _UBUNTU: Final = frozenset({"noble"})
 _UBUNTU_MIRROR: Final = "LAB_UBUNTU_MIRROR"

@@ -13,8 +13,6 @@ from tests.lab import unix_http
 from tests.lab.errors import CommandFailed, LabError
 from tests.lab.namespaces import Namespaces
 
-__all__ = ["DOCKER_SOCKET", "call", "execute", "remove"]
-
 DOCKER_SOCKET: Final = "/run/docker.sock"
 _LIMIT_S: Final = 60.0
 _FRAME: Final = struct.Struct(">B3xI")

@@ -23,21 +23,6 @@ from tests.lab.fetched_plugins import PACKAGE, find_fetched_plugins
 from tests.lab.given_engines import VARIABLE
 from tests.lab.programs import SEARCH_PATH
 
-__all__ = [
-    "MACHINE_PLUGINS",
-    "MAIN_ENGINE",
-    "Engine",
-    "NoSuchEdition",
-    "Plugins",
-    "find_engine",
-    "find_plugins",
-    "known_engines",
-    "known_plugins",
-    "machine_engine",
-    "main_engine",
-    "with_nftables",
-]
-
 MAIN_ENGINE: Final = "28.5"
 """The beginning of the version of the engine that most hosts have."""
 

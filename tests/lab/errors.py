@@ -9,8 +9,6 @@ LabError              any error: no root, a program that does not start, a limit
 
 from collections.abc import Sequence
 
-__all__ = ["CommandFailed", "LabError", "MissingPrograms"]
-
 
 class LabError(Exception):
     """The lab cannot do what was requested; the message says why, with the output of what failed."""

@@ -20,8 +20,6 @@ from tests.lab.debian import FetchError, Unpacked, fetch_packages, find_packages
 from tests.lab.fetched_engines import fetch_engine, find_fetched_engine, known_sources
 from tests.lab.fetched_plugins import fetch_plugins, find_fetched_plugins
 
-__all__ = ["FetchError", "fetch_program", "find_program", "main"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Program:

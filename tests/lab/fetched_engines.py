@@ -15,8 +15,6 @@ from typing import Final
 from tests.lab.debian import Unpacked, fetch_packages, find_packages, run_program
 from tests.lab.given_engines import find_given_engine, given_archives, unpack_engine
 
-__all__ = ["SUITES", "Source", "fetch_engine", "find_fetched_engine", "known_sources"]
-
 Source = str | Path
 """A suite of Debian, or an archive."""
 

@@ -12,8 +12,6 @@ from typing import Final
 from cni_bridge_spec import JsonError, as_object, get_strings, parse_json
 from tests.lab.debian import FetchError, Unpacked, fetch_packages, find_packages, run_program
 
-__all__ = ["PACKAGE", "FetchError", "FetchedPlugins", "fetch_plugins", "find_fetched_plugins"]
-
 KIND: Final = "plugins"
 PACKAGE: Final = "containernetworking-plugins"
 DEFAULT_SUITE: Final = "sid"

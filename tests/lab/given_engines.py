@@ -17,8 +17,6 @@ from typing import Final
 
 from tests.lab.debian import FetchError, cache_directory, run_program
 
-__all__ = ["VARIABLE", "find_given_engine", "given_archives", "unpack_engine"]
-
 VARIABLE: Final = "LAB_ENGINES_DIR"
 _SUFFIX: Final = ".tar.xz"
 _OWN: Final = {"bin/dockerd": "usr/sbin/dockerd", "bin/runc": "usr/bin/runc"}

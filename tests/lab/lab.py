@@ -29,8 +29,6 @@ from tests.lab.process import Process
 from tests.lab.programs import SEARCH_PATH, require
 from tests.lab.state import LabState, observe
 
-__all__ = ["ADMIN_SOCKET", "DAEMON_COMMAND", "PLUGIN_SOCKET", "Lab"]
-
 
 def image_tar(busybox: Path) -> bytes:
     """Return the file system as a tar.

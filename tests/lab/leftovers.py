@@ -13,8 +13,6 @@ from typing import Final
 
 from tests.lab.state import LabState
 
-__all__ = ["leftovers", "losses", "temporary_rules"]
-
 # Rules and chains as `LabState.rules` has them. Never among them: a container's own chain (`CNI-` and 24 hexadecimal
 # digits, `CNI-DN-…`), a jump to one, a rule for one address (`-s 10.1.0.2/32`, `-d fd00::2/128`).
 _PERMANENT_RULES: Final = (

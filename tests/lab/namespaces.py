@@ -20,8 +20,6 @@ from typing import IO, Final
 from tests.lab.errors import CommandFailed, LabError
 from tests.lab.programs import SEARCH_PATH
 
-__all__ = ["Namespaces", "Stream"]
-
 Stream = int | IO[bytes] | None
 
 _CLONE_NEWPID: Final = 0x20000000  # include/uapi/linux/sched.h; os.setns comes with Python 3.12

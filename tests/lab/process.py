@@ -12,8 +12,6 @@ from tests.lab.errors import LabError
 from tests.lab.namespaces import Namespaces
 from tests.lab.waiting import wait_until
 
-__all__ = ["Process"]
-
 _TAIL_LINES: Final = 25
 
 

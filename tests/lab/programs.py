@@ -9,8 +9,6 @@ from typing import Final
 
 from tests.lab.errors import LabError, MissingPrograms
 
-__all__ = ["CNI_BIN_DIRS", "SEARCH_PATH", "SYSTEMD", "require", "require_systemd"]
-
 SYSTEMD: Final = "/lib/systemd/systemd"
 
 CNI_BIN_DIRS: Final = ("/opt/cni/bin", "/usr/lib/cni")

@@ -21,8 +21,6 @@ from typing import Final
 
 from tests.lab.debian import FetchError, Unpacked, cache_directory, fetch_packages, find_packages, run_program
 
-__all__ = ["VERSIONS", "Interpreter", "find_interpreter", "main", "prepare", "read_requirements"]
-
 VERSIONS: Final = {"3.12": "noble", "3.13": "trixie", "3.14": "sid"}
 """The supported versions except the oldest, with the suite of Debian or Ubuntu that has one."""
 

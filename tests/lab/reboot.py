@@ -6,8 +6,6 @@ from typing import Final
 
 from tests.lab.lab import Lab
 
-__all__ = ["end_boot"]
-
 _END: Final = r"""
 for process in /proc/[0-9]*; do
     case "${process#/proc/} $(tr '\0' ' ' <"$process/cmdline" 2>/dev/null)" in

@@ -23,8 +23,6 @@ from tests.lab.errors import LabError
 from tests.lab.namespaces import Namespaces
 from tests.lab.programs import CNI_BIN_DIRS
 
-__all__ = ["LabState", "observe", "parse_rules"]
-
 _RESERVATIONS: Final = "/var/lib/cni/networks"
 # Ours (staging, pins), and where plugins keep a container's old settings (tuning).
 _RUN_DIRS: Final = ("/run/cni-bridge/netns", "/run/cni-bridge/sandboxes", "/run/cni")

@@ -15,8 +15,6 @@ from tests.lab.process import Process
 from tests.lab.programs import SYSTEMD, require_systemd
 from tests.lab.waiting import wait_until
 
-__all__ = ["Systemd"]
-
 _UNITS: Final = "/run/systemd/system"
 _TARGET: Final = "lab.target"
 _REPOSITORY: Final = Path(__file__).parents[2]

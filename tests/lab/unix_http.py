@@ -9,8 +9,6 @@ from pathlib import Path
 
 from cni_invoker.documents.jsontypes import JsonValue, parse_json, render_json
 
-__all__ = ["is_answering", "request", "send"]
-
 
 def request(
     server: Path | Callable[[], socket.socket],

@@ -8,8 +8,6 @@ from typing import Final
 
 from tests.lab.errors import LabError
 
-__all__ = ["wait_until"]
-
 _POLL_S: Final = 0.005
 
 

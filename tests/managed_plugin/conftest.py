@@ -9,8 +9,6 @@ import pytest
 from tests.lab import Engine, Lab, find_engine, main_engine
 from tests.managed_plugin.managed import BUILT
 
-__all__ = ["engine", "lab"]
-
 
 @pytest.fixture(scope="session")
 def engine(request: pytest.FixtureRequest) -> Engine:

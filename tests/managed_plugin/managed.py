@@ -9,20 +9,6 @@ from cni_bridge_spec import JsonObject
 from tests.lab import Lab
 from tests.system.calls import ask_status
 
-__all__ = [
-    "ADMIN",
-    "BUILT",
-    "DRIVER",
-    "LIMIT_S",
-    "PLUGIN",
-    "create_network",
-    "daemon_pids",
-    "enable",
-    "install",
-    "list_on",
-    "status",
-]
-
 BUILT: Final = Path(__file__).parents[2] / "build/plugin"
 PLUGIN: Final = "cni"
 DRIVER: Final = f"{PLUGIN}:latest"

@@ -9,8 +9,6 @@ from typing import Final
 from tests.lab import Lab
 from tests.lab.debian import Unpacked, fetch_packages, find_packages, run_program
 
-__all__ = ["REGISTRY", "start_registry"]
-
 _PORT: Final = 5000
 REGISTRY: Final = f"127.0.0.1:{_PORT}"
 """Docker speaks HTTP with a registry on the loopback."""

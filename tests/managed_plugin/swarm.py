@@ -12,23 +12,6 @@ from typing import Final
 
 from tests.lab import Engine, Lab, LabError, LabState, leftovers, wait_until
 
-__all__ = [
-    "LIMIT_S",
-    "NODES",
-    "connect",
-    "fetch",
-    "is_removed",
-    "link",
-    "remove",
-    "resolve",
-    "swarm",
-    "tasks",
-    "three_labs",
-    "two_labs",
-    "wait_found",
-    "wait_leader",
-]
-
 NODES: Final = ("10.99.0.1", "10.99.0.2")
 """The addresses of manager and worker."""
 LIMIT_S: Final = 120.0

@@ -20,8 +20,6 @@ from cni_bridge_spec import (
     render_json,
 )
 
-__all__ = ["Command", "FakePlugins"]
-
 _SOURCE: Final = Path(__file__).with_name("fake_plugin.py")
 
 

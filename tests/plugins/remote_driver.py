@@ -17,8 +17,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-__all__ = ["RemoteDriver"]
-
 _NETWORK: Final = "10.77.0"
 _NETWORK6: Final = "fd77::"
 _BRIDGE: Final = "rd0"

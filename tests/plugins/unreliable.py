@@ -13,8 +13,6 @@ from typing import Final
 
 from cni_bridge_spec import JsonObject
 
-__all__ = ["Fault", "goes_wrong", "render_unreliable"]
-
 _SCRIPT: Final = Path(__file__).with_name("unreliable.sh")
 """A shell script: the start of another interpreter would slow each plugin down by many milliseconds."""
 

@@ -4,8 +4,6 @@
 
 from typing import Final
 
-__all__ = ["PREFERRED"]
-
 PREFERRED: Final = {
     r"(is|are|was|were|stays|remains|still) owed": "pending",
     r"owes?": "must complete",

@@ -14,8 +14,6 @@ from tests.lab import Container, Lab, find_engine, find_plugins
 from tests.system.dhcp_lan import Lan
 from tests.system.scene import Scene, reaches
 
-__all__ = ["main"]
-
 _RENEWAL_S: Final = 150.0
 """The lease time, and half a minute for a busy machine: a renewal that has not come by then is lost."""
 

@@ -18,8 +18,6 @@ from tests.soak.machine import ALL_MOVED, Machine
 from tests.soak.soak import Soak
 from tests.soak.trouble import Trouble, with_lists
 
-__all__ = ["main"]
-
 _KILL_SHARE: Final = 0.35
 """The share of rounds in which something is killed."""
 

@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final
 
-__all__ = ["Artifacts", "Attachment", "generalise", "kind_of_link"]
-
 _ID: Final = "ENDPOINT"
 _CHAIN: Final = "CNI-OF-ENDPOINT"
 _PORTS_CHAIN: Final = "CNI-DN-OF-ENDPOINT"

@@ -13,8 +13,6 @@ from tests.soak.lists import CANDIDATES, CHOSEN, HUNG, POOL
 from tests.soak.model import Container, World
 from tests.soak.operations import Kind, Operation
 
-__all__ = ["MOST_CONTAINERS", "Scope", "choose"]
-
 MOST_CONTAINERS: Final = 9
 _MOST_NETWORKS: Final = 16
 _MOST_AT_START: Final = 3

@@ -12,8 +12,6 @@ from tests.soak.docker_view import DockerContainer, DockerView
 from tests.soak.lists import OF_DOCKER
 from tests.soak.model import Container, World
 
-__all__ = ["MachineView", "Reservation", "Sandbox", "attachments_of", "compare", "compare_docker"]
-
 JOINED: Final = "joined"
 
 

@@ -8,8 +8,6 @@ from cni_bridge_spec import JsonObject, JsonValue
 from tests.soak.lists import OF_DOCKER, docker_pool, is_docker_choice
 from tests.soak.operations import Kind, Operation
 
-__all__ = ["DRIVER", "PARTNER", "SERVER", "call_of"]
-
 DRIVER: Final = "cni-bridge"
 
 SERVER: Final = (b"httpd", b"-f", b"-p", b"80", b"-h", b"/tmp")

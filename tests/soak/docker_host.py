@@ -21,8 +21,6 @@ from tests.soak.lists import OF_DOCKER
 from tests.soak.operations import Kind, Operation
 from tests.soak.shortage import Taken
 
-__all__ = ["DockerHost", "Outcome"]
-
 _LIMIT_S: Final = 120.0
 """dockerd waits some fifteen seconds for an absent plugin, and several times in one operation."""
 

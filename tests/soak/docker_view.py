@@ -9,8 +9,6 @@ from typing import Final, Self
 from cni_bridge_spec import JsonObject, find_str, get_int, get_object, get_str
 from tests.soak.docker_calls import DRIVER
 
-__all__ = ["DockerContainer", "DockerNetwork", "DockerView"]
-
 _DEFAULT: Final = "bridge"
 """The name of the network that Docker makes itself."""
 _HALF_MADE: Final = ("removing", "dead", "restarting", "paused")

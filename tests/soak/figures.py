@@ -5,8 +5,6 @@
 from collections import Counter
 from dataclasses import dataclass, field
 
-__all__ = ["Figures"]
-
 
 @dataclass(slots=True)
 class Figures:

@@ -39,8 +39,6 @@ from tests.soak.model import World
 from tests.soak.operations import Kill, Kind, Operation
 from tests.soak.shortage import is_short
 
-__all__ = ["CONVERGENCE_S", "Following"]
-
 CONVERGENCE_S: Final = 60.0
 """How long machine and model may differ: Docker applies restart policies, and the daemon reconciles."""
 

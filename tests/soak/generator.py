@@ -13,8 +13,6 @@ from tests.soak.model import World
 from tests.soak.operations import Kill, Kind, Operation, Round
 from tests.soak.trouble import ROUNDS, Trouble
 
-__all__ = ["MOST_AT_ONCE", "Generator"]
-
 MOST_AT_ONCE: Final = 4
 """How many operations a round has, without those of a kind of trouble."""
 

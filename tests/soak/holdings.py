@@ -13,8 +13,6 @@ from typing import Final
 
 from cni_bridge_spec import JsonObject, JsonValue, as_object, find_str, get_int, get_objects, get_str, parse_json
 
-__all__ = ["INSIDE", "ON_HOST", "Holdings", "HostLinks", "Link", "read_holdings", "read_host"]
-
 INSIDE: Final = r"""
 printf '%s\n' 'link show' 'addr show' 'route show table all' 'rule show' 'neigh show nud permanent' 'neigh show proxy' |
     ip -o -d -batch - 2>&1

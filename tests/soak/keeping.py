@@ -19,8 +19,6 @@ from tests.soak.losses import Survey, find_changes, find_gaps, find_shared
 from tests.soak.machine import Machine
 from tests.soak.model import World
 
-__all__ = ["Keeping"]
-
 _PAUSE_S: Final = 0.2
 
 

@@ -19,8 +19,6 @@ from tests.soak.lists import DOCKERS_BRIDGE
 from tests.soak.operations import Kill, Round
 from tests.soak.surroundings import Surroundings
 
-__all__ = ["START_LIMIT_S", "STATE", "Killing", "find_stray_links", "is_of_container"]
-
 START_LIMIT_S: Final = 60.0
 STATE: Final = "/var/lib/cni-bridge"
 

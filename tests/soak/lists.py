@@ -10,35 +10,6 @@ from typing import Final
 from cni_bridge_spec import JsonObject, JsonValue
 from tests.plugins.unreliable import Fault, goes_wrong
 
-__all__ = [
-    "CANDIDATES",
-    "CHOSEN",
-    "DEVICE",
-    "DEVICE_MAC",
-    "DEVICE_SETUP",
-    "DOCKERS_BRIDGE",
-    "HUNG",
-    "LISTS",
-    "NAMES",
-    "OF_DEVICE",
-    "OF_DOCKER",
-    "POOL",
-    "POOL_MOST",
-    "PUBLISHING",
-    "SETUP",
-    "SINGLE",
-    "SLOW",
-    "TROUBLED",
-    "WRAPPED",
-    "DockerDriver",
-    "Pool",
-    "docker_pool",
-    "families",
-    "gateways",
-    "is_docker_choice",
-    "section",
-]
-
 _UPLINK: Final = "uplink0"
 DEVICE: Final = "device0"
 DEVICE_MAC: Final = "02:82:00:00:00:13"

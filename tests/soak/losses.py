@@ -14,8 +14,6 @@ from tests.soak.docker_view import DockerContainer
 from tests.soak.holdings import Holdings
 from tests.soak.model import World
 
-__all__ = ["Survey", "find_changes", "find_gaps", "find_shared"]
-
 _MAC: Final = re.compile(r"link \S+: .* mac (\S+)")
 
 

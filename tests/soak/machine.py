@@ -44,8 +44,6 @@ from tests.soak.shortage import Taken
 from tests.soak.surroundings import Surroundings
 from tests.soak.surveyor import Surveyor
 
-__all__ = ["ALL_MOVED", "Machine"]
-
 ALL_MOVED: Final = (AttachOption.AUTO, AttachOption.MOVE)
 """The options with which Docker moves the link of each list here."""
 

@@ -13,8 +13,6 @@ from itertools import accumulate
 from tests.soak.lists import CANDIDATES, HUNG, families
 from tests.soak.operations import Kind, Operation
 
-__all__ = ["Container", "World"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Container:

@@ -5,8 +5,6 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-__all__ = ["Kill", "Kind", "Operation", "Round"]
-
 
 class Kind(StrEnum):
     """The kinds of operations, with the words of the docker command."""

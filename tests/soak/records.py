@@ -13,8 +13,6 @@ from cni_bridge_state import AddressRecord, EndpointRecord, Phase, StateError
 from cni_bridge_state.store import Store
 from tests.soak.shortage import Taken
 
-__all__ = ["Records", "read_records"]
-
 _ATTEMPTS: Final = 20
 
 

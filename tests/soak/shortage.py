@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from typing import Final
 
-__all__ = ["Taken", "is_short"]
-
 Taken = tuple[str, str]
 """An address in use: the list, and the address. A device of the host is in use with the only address of its list."""
 

@@ -19,8 +19,6 @@ from tests.soak.machine import Machine
 from tests.soak.model import World
 from tests.soak.operations import Kill, Kind, Operation, Round
 
-__all__ = ["Soak"]
-
 _CHECK_EVERY: Final = 10
 """How many rounds there are between two checkpoints, which compare the whole machine."""
 

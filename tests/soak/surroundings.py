@@ -10,8 +10,6 @@ from cni_bridge_spec import find_str, get_objects, parse_json
 from tests.lab import Lab
 from tests.soak.lists import DEVICE, DEVICE_MAC, DEVICE_SETUP, SETUP
 
-__all__ = ["Surroundings"]
-
 _RETURNED_S: Final = 10.0
 _PAUSE_S: Final = 0.5
 

@@ -16,8 +16,6 @@ from tests.soak.lists import gateways
 from tests.soak.losses import Survey
 from tests.soak.model import World
 
-__all__ = ["Surveyor", "find_targets"]
-
 _AT_ONCE: Final = 4
 _RESERVATIONS: Final = "/var/lib/cni/networks"
 _RULES: Final = "iptables-save; echo '# ip6'; ip6tables-save"

@@ -8,8 +8,6 @@ from typing import Final
 
 from tests.soak.lists import HUNG, POOL, SLOW
 
-__all__ = ["ROUNDS", "Trouble", "with_lists"]
-
 
 class Trouble(StrEnum):
     """A kind of trouble. Those of `ROUNDS` have rounds of their own."""

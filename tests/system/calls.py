@@ -8,20 +8,6 @@ from cni_bridge_spec import JsonObject, as_object, get_int, get_object, get_obje
 from tests.lab import ADMIN_SOCKET, PLUGIN_SOCKET, Lab, wait_until
 from tests.lab.unix_http import request
 
-__all__ = [
-    "BOTH",
-    "ENDPOINT",
-    "NETWORK",
-    "SANDBOX",
-    "ask_status",
-    "call",
-    "create_endpoint",
-    "create_network",
-    "delete_endpoint",
-    "wait_reconciled",
-    "wait_torn_down",
-]
-
 _LIMIT_S: Final = 60.0  # dockerd waits longer
 NETWORK, ENDPOINT = "c0" * 32, "d0" * 32
 SANDBOX = "/var/run/docker/netns/0123456789ab"

@@ -11,8 +11,6 @@ from tests.lab import Lab, Process, wait_until
 from tests.system.calls import wait_torn_down
 from tests.system.scene import Scene, Subnet
 
-__all__ = ["DHCP_SOCKET", "Lan"]
-
 DHCP_SOCKET: Final = "/run/cni/dhcp.sock"
 _UNIT: Final = Path(__file__).parents[2] / "docker/systemd/cni-bridge-dhcp.service"
 _LISTENS: Final = "listens"

@@ -14,8 +14,6 @@ from tests.lab import Container, Lab, LabError
 from tests.lab.waiting import wait_until
 from tests.system.namespace_view import View, view, view_other_end
 
-__all__ = ["Look", "assert_equivalent", "run_directly", "without", "without_defaults"]
-
 Look = Callable[[Callable[..., str], str], View]
 """Reads something of a namespace: takes what runs a command in it, and the link's name."""
 

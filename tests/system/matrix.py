@@ -28,8 +28,6 @@ from tests.lab.fetch import fetch_program
 from tests.lab.fetched_engines import fetch_engine, find_fetched_engine, known_sources
 from tests.lab.fetched_plugins import DEFAULT_SUITE, fetch_plugins, find_fetched_plugins
 
-__all__ = ["choose_modes", "choose_pairs", "main", "parse_counts"]
-
 TESTS: Final = str(Path(__file__).parent.relative_to(Path(__file__).parents[2]))
 REPOSITORY: Final = Path(__file__).parents[2]
 PYTEST: Final = (sys.executable, "-m", "pytest", TESTS)

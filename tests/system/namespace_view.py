@@ -11,8 +11,6 @@ from typing import Final
 
 from cni_bridge_spec import JsonObject, as_object, get_int, get_objects, get_str, get_strings, parse_json
 
-__all__ = ["BY_DESIGN", "View", "view", "view_beside_link", "view_other_end"]
-
 View = Mapping[str, object]
 """Kind of thing → what the namespace has of it."""
 

@@ -15,8 +15,6 @@ from typing import Final
 
 from tests.lab import Lab, Process, wait_until
 
-__all__ = ["Trace", "find_moves", "tracing"]
-
 _DIRECTORY: Final = "/run/trace"
 _HEADER: Final = struct.Struct("=IHHII")  # linux/netlink.h, nlmsghdr
 _LINK: Final = struct.Struct("=BxHiII")  # linux/rtnetlink.h, ifinfomsg

@@ -10,8 +10,6 @@ from typing import Final
 from cni_invoker.documents.jsontypes import get_object, get_str
 from tests.lab import Container, Lab, LabError, wait_until
 
-__all__ = ["HOST_IP", "OUTSIDE_IP", "ask", "outside", "serving", "time_to_send"]
-
 HOST_IP: Final = "198.51.100.1"
 OUTSIDE_IP: Final = "198.51.100.2"
 

@@ -9,26 +9,6 @@ from typing import Final
 from cni_bridge_spec import JsonObject
 from tests.system.scene import Scene, Subnet
 
-__all__ = [
-    "LISTS",
-    "NEWER",
-    "PORTMAP",
-    "TUNING",
-    "PluginList",
-    "commands",
-    "commands_beside_link",
-    "defaults",
-    "dual",
-    "ipv6_only",
-    "main",
-    "simple",
-    "static",
-    "v4",
-    "v6",
-    "write_chained",
-    "write_wrapper",
-]
-
 Plugins = Sequence[JsonObject]
 
 

@@ -9,8 +9,6 @@ from cni_bridge_spec import JsonObject
 from tests.system.plugin_lists import PORTMAP
 from tests.system.scene import Scene, Subnet, bridge
 
-__all__ = ["port_network", "published", "with_ports"]
-
 
 def with_ports(subnet: Subnet, *, ipv6: bool = False) -> Sequence[JsonObject]:
     """Return a bridge that publishes ports."""

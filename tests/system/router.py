@@ -9,8 +9,6 @@ from ipaddress import IPv6Address, IPv6Interface, IPv6Network
 from tests.lab import Container, Lab, Process
 from tests.system.scene import Scene
 
-__all__ = ["Router", "on_bridge"]
-
 
 class Router:
     """Announces a prefix on the other end of the uplink."""

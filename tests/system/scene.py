@@ -22,8 +22,6 @@ from cni_bridge_state import AttachMode
 from tests.lab import CommandFailed, Container, Lab, LabError
 from tests.system.calls import wait_torn_down
 
-__all__ = ["LISTS", "PREV_RESULT", "Scene", "Subnet", "wait_logged"]
-
 PREV_RESULT: Final = "import json, sys; print(json.dumps(json.load(sys.stdin)['prevResult']))"
 """A program in Python that returns the result of the previous plugin, as a chained plugin must."""
 

@@ -9,7 +9,8 @@ import pytest
 
 from cni_invoker.documents.jsontypes import as_object, get_object, get_objects, get_str, parse_json
 from tests.lab import Lab, wait_until
-from tests.lab.fetch import FetchError, fetch_program
+from tests.lab.debian import FetchError
+from tests.lab.fetch import fetch_program
 from tests.system.scene import PREV_RESULT, Scene, bridge
 
 ADDRESS, SERVER = "127.0.0.1:9790", "127.0.0.1:9791"

@@ -10,8 +10,6 @@ from cni_invoker import Runtime
 from tests.plugins import FakePlugins
 from tests.unit.cni_invoker.runtime_scene import LIMITS, RESULT
 
-__all__ = ["plugins", "runtime"]
-
 
 @pytest.fixture
 def plugins(tmp_path: Path) -> FakePlugins:

@@ -7,8 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-__all__ = ["is_alive", "wait_until"]
-
 _LIMIT_S: Final = 30.0
 
 

@@ -7,8 +7,6 @@ from cni_invoker import Attachment, AttachmentKey, Limits, NetworkConfigurationL
 from tests.plugins import FakePlugins
 from tests.records import list_of
 
-__all__ = ["ATTACHMENT", "FAILED", "KEY", "LIMITS", "REFUSED", "RESULT", "THREE", "network", "without_version"]
-
 ATTACHMENT = Attachment(
     container_id="some-container-id",
     ifname="eth0",

@@ -4,8 +4,6 @@
 
 from pathlib import Path
 
-__all__ = ["mount"]
-
 
 def mount(process: Path, *sources: Path, at: str = "/etc/resolv.conf") -> None:
     """Let mountinfo of a process say that files of this host are mounted in its container, one over the other."""

@@ -11,8 +11,6 @@ from cni_bridge_state import EndpointId, EndpointRecord, NetworkId, NetworkRecor
 from cni_bridge_state.codec import render_value
 from cni_bridge_state.store import Store
 
-__all__ = ["Content", "Damage", "History", "content", "make_history"]
-
 Content = Mapping[str, bytes]
 Damage = Callable[[bytes], bytes]
 

@@ -11,21 +11,6 @@ from cni_invoker.execution.limits import Limits
 from cni_invoker.execution.process import Ended, run_program
 from tests.unit.cni_invoker.processes import is_alive
 
-__all__ = [
-    "DEADLINE_S",
-    "ENVIRONMENT",
-    "GRACE_S",
-    "HANG_LIMIT_S",
-    "LONG_S",
-    "is_reaped",
-    "run",
-    "script",
-    "wait_for_pid",
-    "wait_until",
-    "wait_until_gone",
-    "written_pid",
-]
-
 ENVIRONMENT = {"PATH": os.environ["PATH"], "GREETING": "hello"}
 GRACE_S = 0.3
 DEADLINE_S = 1.0

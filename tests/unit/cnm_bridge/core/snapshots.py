@@ -7,8 +7,6 @@ from ipaddress import ip_address, ip_interface, ip_network
 
 from cnm_bridge.core.link_state import MAIN_TABLE, SCOPE_LINK, UNICAST, Address, LinkState, Route, Snapshot
 
-__all__ = ["BRIDGE", "BRIDGE_IPV6", "CALICO", "LINK", "PTP", "address", "route", "snapshot"]
-
 PERMANENT = 0x80
 LINK = LinkState(name="eth0", kind="veth", mac="02:00:00:00:00:01", mtu=1500, noarp=False)
 

@@ -7,8 +7,6 @@ from ipaddress import ip_address
 from cni_bridge_state import PortRequest
 from cnm_bridge.core.planning.ports import PortMapping
 
-__all__ = ["mapping", "request"]
-
 TCP = 6
 
 

@@ -19,8 +19,6 @@ from cnm_bridge.operator.doctor.facts import (
 )
 from cnm_bridge.operator.doctor.report import Report
 
-__all__ = ["BRIDGE", "FIREWALL", "HEALTHY", "codes", "configured", "only", "with_network"]
-
 BRIDGE: JsonObject = {
     "type": "bridge",
     "bridge": "cni-blue",

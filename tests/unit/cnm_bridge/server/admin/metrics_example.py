@@ -5,8 +5,6 @@
 from cnm_bridge.server.admin.event_counts import Durations, EventCounts
 from cnm_bridge.server.admin.metric_families import Values, render_metrics
 
-__all__ = ["render_example"]
-
 
 def render_example() -> bytes:
     """Return the answer to a scrape."""
