@@ -31,8 +31,11 @@ if TYPE_CHECKING:
             leave_behind_s: Leave a process behind that keeps the outputs open for this time.
             stderr: Text for the standard error.
             stderr_bytes: The size of further text for it, in lines of 100 characters.
+            addresses: In ADD, assign the first of these that is free, without its prefix length, and print it; without
+                one, print an error. In DEL, release the container's when `wait_for` has ended.
             sleep_s: Wait for this time.
-            wait_for: Wait until this file exists.
+            wait_for: Wait until this file exists. With `addresses`, `{address}` in it is the container's address; if it
+                has none, there is no wait.
             delegate: True: become the plugin in `ipam.type`, found in CNI_PATH; the keys below have no effect.
             result: Print this result.
             passthrough: True: print prevResult.
@@ -50,6 +53,7 @@ if TYPE_CHECKING:
         leave_behind_s: float
         stderr: str
         stderr_bytes: int
+        addresses: list[str]
         sleep_s: float
         wait_for: str
         delegate: bool
@@ -112,6 +116,17 @@ def inode_of(netns: str) -> int | None:
         return os.stat(netns).st_ino if netns else None
     except OSError:
         return None
+
+
+def take(links: str, address: str, verb: str) -> bool:
+    """Return whether a container has an address: in ADD, the container gets it if it is free."""
+    container, link = os.environ["CNI_CONTAINERID"], links + address
+    try:
+        if verb == "ADD":
+            os.symlink(container, link)
+        return os.readlink(link) == container
+    except OSError:  # another container has it, or none
+        return False
 
 
 def delegate(asked: Mapping[str, object]) -> NoReturn:
@@ -179,9 +194,20 @@ def main() -> None:
     sys.stderr.write(behaviour.get("stderr", ""))
     sys.stderr.write(("x" * 99 + "\n") * (behaviour.get("stderr_bytes", 0) // 100))
     sys.stderr.flush()
+    address = next((one for one in behaviour.get("addresses", ()) if take(f"{path}.", one, verb)), None)
     time.sleep(behaviour.get("sleep_s", 0))
-    while "wait_for" in behaviour and not os.path.exists(behaviour["wait_for"]):
+    wait_for = behaviour.get("wait_for", "")
+    if "addresses" in behaviour:
+        wait_for = wait_for.replace("{address}", address) if address else ""
+    while wait_for and not os.path.exists(wait_for):
         time.sleep(0.01)
+    if "addresses" in behaviour and verb == "ADD":
+        if address:
+            behaviour["result"] = {"cniVersion": asked["cniVersion"], "ips": [{"address": f"{address}/24"}]}
+        else:
+            behaviour["error"] = {"code": 100, "msg": "no address is available"}
+    elif address:
+        os.unlink(f"{path}.{address}")
     if behaviour.get("delegate"):
         delegate(asked)
     status = answer(behaviour, asked)
