@@ -171,6 +171,8 @@ async def test_an_add_that_was_stopped(
     monkeypatch.setattr(requests, "_UNDO_S", 0.05)
     plugins.go_on(ADDRESSES[0])
     await release(service, ADDRESSES[0])
+    await service.releases.wait_tried(list(service.releases.all), LIMIT_S)
+    assert not plugins.is_assigned(ADDRESSES[0])
     plugins.hang(ADDRESSES[0])
     limit_s = 0.1
     async with asyncio.timeout(LIMIT_S), asyncio.TaskGroup() as tasks:
