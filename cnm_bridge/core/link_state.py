@@ -48,6 +48,7 @@ SCOPE_GLOBAL: Final = 0
 SCOPE_LINK: Final = 253
 MAIN_TABLE: Final = 254
 UNICAST: Final = 1
+UNKNOWN_MTU: Final = 0
 BY_KERNEL: Final = 2
 NO_PREFIX_ROUTE: Final = 0x200  # IFA_F_NOPREFIXROUTE
 IPV6_LINK_LOCAL: Final = IPv6Network("fe80::/64")
@@ -127,7 +128,7 @@ class LinkState:
         name: Its name in the namespace in which it was found.
         kind: The kernel's name of its kind, e.g. `veth`, `macvlan`, `ipvlan`; None for a physical device.
         mac: Its Ethernet address, e.g. `ee:77:5c:0d:4a:3b`; None for a device that has none.
-        mtu: Its MTU, in bytes.
+        mtu: Its MTU, in bytes; `UNKNOWN_MTU` if the link has only been foreseen.
         noarp: Whether it does not resolve addresses (IFF_NOARP), as layer 3 devices do not.
     """
 

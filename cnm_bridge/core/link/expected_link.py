@@ -23,6 +23,7 @@ from cnm_bridge.core.link.plan_sandbox import is_left_to_libnetwork
 from cnm_bridge.core.link_state import (
     NO_PREFIX_ROUTE,
     SCOPE_GLOBAL,
+    UNKNOWN_MTU,
     Address,
     IpAddress,
     IpInterface,
@@ -95,7 +96,7 @@ def describe_expected(
     listed: tuple[IpInterface, ...] = (*ipv4, *ipv6)
     addresses = tuple(Address(address=address, peer=None, scope=SCOPE_GLOBAL, flags=_PERMANENT) for address in listed)
     return Snapshot(
-        link=LinkState(name=ifname, kind=delegate.kind or None, mac=mac, mtu=0, noarp=False),
+        link=LinkState(name=ifname, kind=delegate.kind or None, mac=mac, mtu=UNKNOWN_MTU, noarp=False),
         addresses=addresses,
         routes=tuple(map(prefix_route, listed)),
         sysctls=tuple(sysctls),

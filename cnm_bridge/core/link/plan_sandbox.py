@@ -34,6 +34,7 @@ from cnm_bridge.core.link_state import (
     SCOPE_GLOBAL,
     SCOPE_LINK,
     UNICAST,
+    UNKNOWN_MTU,
     Address,
     IpInterface,
     IpNetwork,
@@ -283,7 +284,7 @@ def find_differences(made: Snapshot, current: Snapshot, *, internal: bool, is_mo
     """
     if made.link.mac is not None and current.link.mac != made.link.mac:
         yield "link", f"its MAC is {current.link.mac}, not {made.link.mac}"
-    if current.link.mtu != made.link.mtu:
+    if made.link.mtu not in {UNKNOWN_MTU, current.link.mtu}:
         yield "link", f"its MTU is {current.link.mtu}, not {made.link.mtu}"
     yield from find_missing_addresses(given_addresses(made), current)
     destinations = {(route.destination, route.gateway) for route in current.routes}

@@ -22,7 +22,17 @@ from cnm_bridge.core.link.plan_sandbox import (
     uses_ipv6,
     without_ipv6,
 )
-from cnm_bridge.core.link_state import NO_PREFIX_ROUTE, SCOPE_LINK, Address, Neighbour, Route, Rule, Snapshot, Sysctl
+from cnm_bridge.core.link_state import (
+    NO_PREFIX_ROUTE,
+    SCOPE_LINK,
+    UNKNOWN_MTU,
+    Address,
+    Neighbour,
+    Route,
+    Rule,
+    Snapshot,
+    Sysctl,
+)
 from tests.unit.cnm_bridge.core.snapshots import BRIDGE, BRIDGE_IPV6, CALICO, LINK, PTP, address, route, snapshot
 
 ORDINARY = [BRIDGE, (*BRIDGE, *BRIDGE_IPV6), PTP, CALICO]
@@ -283,6 +293,12 @@ def test_an_untouched_link_has_no_difference(is_moved: bool) -> None:
     assert differences(MADE, is_moved=is_moved) == []
     further = (*MADE.addresses, address("10.22.0.7/16"))
     assert differences(replace(MADE, routes=routes, addresses=further), is_moved=is_moved) == []
+
+
+def test_a_link_that_was_foreseen() -> None:
+    """A record may have only that, if a later one was lost: the link's MTU is not known then."""
+    foreseen = replace(MADE, link=replace(LINK, mtu=UNKNOWN_MTU))
+    assert list(find_differences(foreseen, MADE, internal=False, is_moved=False)) == []
 
 
 @pytest.mark.parametrize(
