@@ -134,8 +134,9 @@ def test_named_files_exist(name: str) -> None:
 def test_each_room_is_in_the_table(storey: str) -> None:
     """The table of rooms names each subpackage, and each module beside them by its path."""
     text = (ROOT / "docs" / "architecture.md").read_text("utf-8")
-    content = [path for path in (ROOT / "cnm_bridge" / storey).iterdir() if not path.name.startswith("_")]
-    rooms = {f"{storey}/{path.name}" if path.suffix else path.name for path in content}
+    directory = ROOT / "cnm_bridge" / storey
+    rooms = {path.parent.name for path in directory.glob("*/__init__.py")}
+    rooms |= {f"{storey}/{path.name}" for path in directory.glob("[!_]*.py")}
     assert {room for room in rooms if f"`{room}`" not in text} == set()
 
 
