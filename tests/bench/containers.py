@@ -3,7 +3,7 @@
 """The time of a whole `docker run --rm busybox true`, on our networks and on Docker's own, for each engine.
 
 `python -m tests.bench.containers`; each engine has a lab of its own. Each round runs a container on every network in
-turn, beginning with another network each time, so that all run on the same machine load. The cost of a network is the
+turn, in an order of its own, and all after the same pause, so that all run on the same machine load. The cost of a network is the
 difference to `none` in the same round. For our networks, the daemon's metrics have the time of the plugins and of the
 calls; the rest is the engine's. A measurement starts when the previous endpoints are torn down and the kernel has had
 time to remove their namespaces. The time of the teardown is a row of its own, and its effect on the next container
@@ -13,6 +13,7 @@ shows in the tables with several containers.
 import argparse
 import json
 import os
+import random
 import sys
 import time
 from collections import defaultdict
@@ -32,11 +33,10 @@ from tests.lab import ADMIN_SOCKET, Engine, Lab, find_engine, find_plugins, know
 SEVERAL: Final = 8
 MANY: Final = 20
 """In a row: every container but the first runs during the teardown of the previous one."""
-PAUSE_S: Final = 0.3
-"""After each measurement: the kernel removes a namespace with its links after the container's end."""
+PAUSE_S: Final = 1.1
+"""After each measurement, on all networks alike: the kernel removes a namespace with its links after the end of the
+container, and the daemon answers with the same metrics for a second."""
 TICK_MS: Final = 1000 / os.sysconf("SC_CLK_TCK")
-SCRAPE_S: Final = 1.1
-"""The daemon answers with the same metrics for a second."""
 RUN: Final = ("docker", "run", "--rm", "--network")
 COMMAND: Final = ("busybox", "true")
 # Each `wait` returns the status of its process: a failure ends the script.
@@ -183,20 +183,22 @@ def _measure_one(lab: Lab, engine: Engine, rounds: int) -> None:
     """Measure one container at a time, and the parts of its time on our networks."""
     series = {name: Series() for name in NETWORKS}
     spending = {name: Spending() for name in OURS}
+    time.sleep(PAUSE_S)
     before = _read_spent(lab)
     for number in range(rounds):
-        for name in _rotated(number):
+        for name in _shuffled(number):
             log_length = _log_length(lab)
             series[name].add(_time_ms(lab, *RUN, *NETWORKS[name], *COMMAND))
             if name in OURS:
                 spending[name].afterwards.add(_wait_torn_down(lab, log_length, 1))
+            _wait_bare(lab)
+            time.sleep(PAUSE_S)
+            if name in OURS:
                 now = _read_spent(lab)
                 spent, before = now.since(before), now
                 spending[name].adds.add(spent.add)
                 spending[name].deletes.add(spent.delete)
                 spending[name].calls.add(spent.calls)
-            _wait_bare(lab)
-            time.sleep(PAUSE_S)
     over = _over_none(series)
     rows = dict(series)
     for name, value in over.items():
@@ -221,7 +223,7 @@ def _measure_several(lab: Lab, title: str, script: str, count: int, rounds: int)
     processors = {name: Series() for name in NETWORKS}
     daemons = {name: Series() for name in OURS}
     for number in range(rounds):
-        for name in _rotated(number):
+        for name in _shuffled(number):
             log_length = _log_length(lab)
             machine_ms, daemon_ms = _machine_ms(), _daemon_ms(lab)
             series[name].add(_time_ms(lab, "sh", "-c", script, "several", str(count), *NETWORKS[name]))
@@ -259,11 +261,11 @@ def _print_ratios(over: Mapping[str, Series]) -> None:
     print()
 
 
-def _rotated(number: int) -> list[str]:
-    """Return the measurements, beginning with another one in each round."""
+def _shuffled(number: int) -> list[str]:
+    """Return the measurements in an order of each round's own: what one leaves to the kernel slows down the next."""
     names = list(NETWORKS)
-    start = number % len(names)
-    return names[start:] + names[:start]
+    random.Random(number).shuffle(names)
+    return names
 
 
 def _time_ms(lab: Lab, *argv: str) -> float:
@@ -306,7 +308,6 @@ def _daemon_ms(lab: Lab) -> float:
 
 def _read_spent(lab: Lab) -> Spent:
     """Read the times since the daemon's start."""
-    time.sleep(SCRAPE_S)
     metrics = lab.run("curl", "--silent", "--fail", "--unix-socket", ADMIN_SOCKET, "http://localhost/metrics").stdout
     took_ms: defaultdict[str, float] = defaultdict(float)
     for family in text_string_to_metric_families(metrics):
