@@ -3,11 +3,11 @@
 """The time of a whole `docker run --rm busybox true`, on our networks and on Docker's own, for each engine.
 
 `python -m tests.bench.containers`; each engine has a lab of its own. Each round runs a container on every network in
-turn, in an order of its own, and all after the same pause, so that all run on the same machine load. The cost of a network is the
-difference to `none` in the same round. For our networks, the daemon's metrics have the time of the plugins and of the
-calls; the rest is the engine's. A measurement starts when the previous endpoints are torn down and the kernel has had
-time to remove their namespaces. The time of the teardown is a row of its own, and its effect on the next container
-shows in the tables with several containers.
+turn, in an order of its own, and all after the same pause, so that all run on the same machine load. The cost of a
+network is the difference to `none` in the same round. For our networks, the daemon's metrics have the time of the
+plugins and of the calls; the rest is the engine's. A measurement starts when the previous endpoints are torn down and
+the kernel has had time to remove their namespaces. The time of the teardown is a row of its own, and its effect on the
+next container shows in the tables with several containers.
 """
 
 import argparse
@@ -264,7 +264,7 @@ def _print_ratios(over: Mapping[str, Series]) -> None:
 def _shuffled(number: int) -> list[str]:
     """Return the measurements in an order of each round's own: what one leaves to the kernel slows down the next."""
     names = list(NETWORKS)
-    random.Random(number).shuffle(names)
+    random.Random(number).shuffle(names)  # noqa: S311 - no secret
     return names
 
 
