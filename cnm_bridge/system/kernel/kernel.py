@@ -3,6 +3,7 @@
 """`Kernel`: the kernel operations of the daemon and the commands."""
 
 import asyncio
+import socket
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -129,11 +130,11 @@ class Kernel:
         return LinkInSandbox(host=self.host, sandbox=sandbox, altname=altname)
 
     def has_host_link(self, name: str) -> bool:
-        """Return whether the host namespace has a link of this name. Does not block; call it in the event loop.
-
-        `socket.if_nametoindex` would make the kernel load a module for a name that no link has.
-        """
-        return Path("/sys/class/net", name).exists()
+        """Return whether the host namespace has a link of this name. Does not block; call it in the event loop."""
+        try:
+            return socket.if_nametoindex(name) > 0
+        except OSError:
+            return False
 
     @in_thread
     def host_links(self) -> tuple[Link, ...]:
@@ -168,7 +169,8 @@ class Kernel:
         only starting containers are waited for.
         """
         pause_s = _FIRST_PAUSE_S
-        while self.has_host_link(host_name):
+        # in a thread, because sysfs may block; `if_nametoindex` would have the kernel load a module for a missing name
+        while await self.host.run(Path("/sys/class/net", host_name).exists):
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
