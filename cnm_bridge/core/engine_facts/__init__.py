@@ -2,5 +2,5 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """What the Docker Engine reports about itself, containers and networks, as records. Pure.
 
-A document of another shape is a `JsonError`, and a text in it that is no address a `ValueError`.
+A document of another shape is a `JsonError`, and a text in it that is not an address a `ValueError`.
 """

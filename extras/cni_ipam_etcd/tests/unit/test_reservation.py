@@ -29,7 +29,7 @@ def test_the_order_of_keys_is_that_of_addresses(pair: tuple[IpAddress, IpAddress
     "key", ["/cni/addresses/lan/4/x", "/cni/addresses/lan/4/1.2.3", "/cni/addresses/lan/4/999.0.0.1"]
 )
 def test_a_key_of_another_program(key: str) -> None:
-    """It is no address."""
+    """It is not an address."""
     with pytest.raises(ValueError, match=r".+"):
         KEYS.parse_address(key)
 
