@@ -42,6 +42,37 @@ async def test_wait_departed_returns_when_the_link_has_left(
     await asyncio.wait_for(kernel.wait_departed(HOST_NAME), 10)
 
 
+async def test_a_cancelled_wait_does_not_end_another(
+    kernel: Kernel, host: Namespace, staging: Namespace, sandbox: Namespace
+) -> None:
+    """Of two waits for the same link, the one that is not cancelled still sees the link leave."""
+    await prepare(kernel, host, staging)
+    async with asyncio.timeout(10), asyncio.TaskGroup() as group:
+        first, second = (group.create_task(kernel.wait_departed(HOST_NAME)) for _ in range(2))
+        await asyncio.sleep(0)
+        first.cancel()
+        await asyncio.wait((first,))
+        place_link(host, sandbox)
+        await second
+
+
+async def test_lost_netlink_messages_do_not_hide_a_departure(
+    kernel: Kernel, host: Namespace, staging: Namespace, sandbox: Namespace
+) -> None:
+    """When the socket's buffer overflows, the links are listed again."""
+    await prepare(kernel, host, staging)
+    async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+        waiting = group.create_task(kernel.wait_departed(HOST_NAME))
+        still = group.create_task(kernel.wait_departed("outside"))
+        for _ in range(100):
+            await asyncio.sleep(0.001)  # until both have looked, and wait
+        host.run("sh -c 'for i in $(seq 60); do ip link add some type veth peer name thing; ip link delete some; done'")
+        place_link(host, sandbox)
+        await waiting
+        assert not still.done()
+        still.cancel()
+
+
 PLACED = Placement(
     addresses=(ip_interface("10.1.0.2/24"), ip_interface("fd00::2/64")),
     destinations=(ip_network("10.4.0.0/16"), ip_network("0.0.0.0/0")),

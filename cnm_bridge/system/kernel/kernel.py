@@ -2,7 +2,6 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """`Kernel`: the kernel operations of the daemon and the commands."""
 
-import asyncio
 import socket
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -18,7 +17,7 @@ from cnm_bridge.core.errors import KernelError, attempt
 from cnm_bridge.core.link.plan_sandbox import sets_ipv6, uses_ipv6, without_ipv6
 from cnm_bridge.core.link_state import Address, IpInterface, IpNetwork, Observation, Snapshot, find_dynamic
 from cnm_bridge.system.kernel.container_files import FileEdit, edit_container_file, has_container_files, read_stored
-from cnm_bridge.system.kernel.host import PROCESSES, Host, in_thread
+from cnm_bridge.system.kernel.host import PROCESSES, Host, LinkDepartures, in_thread
 from cnm_bridge.system.kernel.link_in_sandbox import LinkInSandbox
 from cnm_bridge.system.kernel.netlink.addresses import end_detection, find_addresses
 from cnm_bridge.system.kernel.netlink.links import (
@@ -54,8 +53,6 @@ _HIDDEN: Final = (
     "it is not known which containers run, so an endpoint whose sandbox is mounted stays unless Docker deletes it; run "
     "cni-bridge in the PID namespace of dockerd"
 )
-_FIRST_PAUSE_S: Final = 0.002
-_LONGEST_PAUSE_S: Final = 0.01
 _NOT_VISIBLE: Final = "Docker's processes are in a PID namespace that is not visible from here"
 
 log = structlog.get_logger()
@@ -72,6 +69,7 @@ class Kernel:
 
     def __init__(self, *, reply_limit_s: float, processes: Path = PROCESSES) -> None:
         self.host = Host(reply_limit_s=reply_limit_s, processes=processes)
+        self._departures = LinkDepartures(reply_limit_s=reply_limit_s)
         self._sees_processes = True
         self._unread: frozenset[str] = frozenset()
 
@@ -163,16 +161,9 @@ class Kernel:
             return tuple((destination, names.get(index or 0, "")) for destination, index in find_destinations(netlink))
 
     async def wait_departed(self, host_name: str) -> None:
-        """Wait, without a time limit, until the link `host_name` has left the host namespace.
-
-        libnetwork moves it without notifying the driver. A look costs some microseconds; on the engines that need this,
-        only starting containers are waited for.
-        """
-        pause_s = _FIRST_PAUSE_S
-        # in a thread, because sysfs may block; `if_nametoindex` would have the kernel load a module for a missing name
-        while await self.host.run(Path("/sys/class/net", host_name).exists):
-            await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+        """Wait, without a time limit, until the link `host_name` has left the host namespace."""
+        with attempt("watch", f"link {host_name}"):
+            await self._departures.wait(host_name)
 
     @in_thread
     def delete_host_link(self, link: Link, altname: str) -> None:

@@ -179,6 +179,11 @@ def _table(kind: Any) -> dict[str, tuple[int, str]]:  # noqa: ANN401
     return table
 
 
+def parse_message(kind: int, data: bytes) -> Message:
+    """Return a message of a type such as `RTM_NEWLINK`, given its bytes without the netlink header."""
+    return Message(MarshalRtnl.msg_map[kind], data)
+
+
 class Netlink:
     """A netlink socket in the namespace of the thread that creates it; no other thread may use it.
 
@@ -267,7 +272,7 @@ class Netlink:
                 if kind in {NLMSG_ERROR, NLMSG_DONE}:
                     _raise_error(data, offset, kind)
                     return
-                yield Message(MarshalRtnl.msg_map[kind], data[offset + _HEADER.size : offset + length]), flags
+                yield parse_message(kind, data[offset + _HEADER.size : offset + length]), flags
                 offset += (length + 3) & ~3
 
 
