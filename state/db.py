@@ -24,6 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from dataclasses import replace as with_changes
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Final, Self
 
@@ -39,6 +40,9 @@ _BUFFER_BYTES: Final = 1 << 20
 
 _BATCH: Final = 64
 """Number of writes that share a sync: the event loop ends all of them in one turn."""
+
+_READ_AT_ONCE: Final = 200
+"""Number of entries that are read before they are parsed."""
 
 _COUNT: Final = "meta/count"
 """The key of the number of all other keys."""
@@ -99,7 +103,10 @@ class Database:
     def scan(self, prefix: str) -> Iterator[tuple[str, bytes]]:
         """Yield the keys that begin with `prefix`, in order, with their values; not while there may be a write."""
         with self._db.iterator(prefix=prefix.encode(), fill_cache=False) as entries:
-            yield from ((_text_of(key), value) for key, value in entries if key != _bytes_of(_COUNT))
+            # plyvel releases the GIL for each entry, so briefly that other threads wake up and do not get it. Parsing
+            # between the entries would block the event loop for 150 ms.
+            while batch := tuple(islice(entries, _READ_AT_ONCE)):
+                yield from ((_text_of(key), value) for key, value in batch if key != _bytes_of(_COUNT))
 
     def set_aside(self, damaged: Sequence[RecordDamaged]) -> tuple[Damage, ...]:
         """Remove damaged records, after copying the files that have them; return a finding for each.
