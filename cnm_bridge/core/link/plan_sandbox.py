@@ -337,16 +337,18 @@ def without_ipv6(snapshot: Snapshot) -> Snapshot:
         ),
         rules=tuple(rule for rule in snapshot.rules if rule.message[0] != _AF_INET6),
         neighbours=tuple(neighbour for neighbour in snapshot.neighbours if neighbour.address.version == _IPV4),
-        sysctls=(
-            *(sysctl for sysctl in snapshot.sysctls if not sysctl.name.startswith(_OF_IPV6)),
-            _switched_off(snapshot),
-        ),
+        sysctls=sysctls_without_ipv6(snapshot.link.name, snapshot.sysctls),
     )
+
+
+def sysctls_without_ipv6(link: str, sysctls: Iterable[Sysctl]) -> tuple[Sysctl, ...]:
+    """Return the settings of a link with IPv6 disabled, and nothing else of IPv6."""
+    return (*(sysctl for sysctl in sysctls if not sysctl.name.startswith(_OF_IPV6)), _switched_off(link))
 
 
 def disables_ipv6(snapshot: Snapshot) -> bool:
     """Return whether the settings of the link disable IPv6, as those of `without_ipv6` do."""
-    return _switched_off(snapshot) in snapshot.sysctls
+    return _switched_off(snapshot.link.name) in snapshot.sysctls
 
 
 def sets_ipv6(snapshot: Snapshot) -> bool:
@@ -354,5 +356,5 @@ def sets_ipv6(snapshot: Snapshot) -> bool:
     return any(sysctl.name.startswith(_OF_IPV6) for sysctl in snapshot.sysctls)
 
 
-def _switched_off(snapshot: Snapshot) -> Sysctl:
-    return Sysctl(name=f"net/ipv6/conf/{snapshot.link.name}/disable_ipv6", value="1")
+def _switched_off(link: str) -> Sysctl:
+    return Sysctl(name=f"net/ipv6/conf/{link}/disable_ipv6", value="1")

@@ -143,7 +143,9 @@ class MoveAttacher:
         """Store that the endpoint is joined. libnetwork then moves the link, and the sandbox is synced afterwards."""
         snapshot = snapshot_of(Endpoint(record))
         record = replace(record, phase=Phase.JOINED, ifname_prefix=self.places.find_prefix(record))
-        record = replace(record, snapshot=(await self.sandbox_sync.as_allowed(record.sandbox, snapshot)).to_json())
+        allowed = await self.sandbox_sync.as_allowed(record.sandbox, snapshot)
+        if allowed is not snapshot:
+            record = replace(record, snapshot=allowed.to_json())
         endpoint = Endpoint(record)
         await self.store.put_endpoint(record)
         self.sandbox_sync.join(endpoint)

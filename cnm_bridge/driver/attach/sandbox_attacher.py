@@ -195,8 +195,7 @@ class SandboxAttacher:
         # a daemon that has been restarted meanwhile may not have the lease
         holder = before if before == await self.leases.find_daemon(endpoint) else None
         warn_of_dns(record)
-        is_off = disables_ipv6(expected) or await self.kernel.is_ipv6_disabled(record.sandbox)
-        snapshot = await self._finish(endpoint, pin, expected, link_local, is_off=is_off)
+        snapshot = await self._finish(endpoint, pin, expected, link_local)
         if endpoint.reserved is None:
             requested = requested_addresses(endpoint.network, (), endpoint.attachment.capability_args)
             sticky = record.attachment.sticky
@@ -205,7 +204,8 @@ class SandboxAttacher:
             refuse_missing_addresses(endpoint.network, requested - may_differ | known, snapshot)
         else:
             refuse_changed(endpoint.network, endpoint.reserved, result, snapshot)
-        left_to_docker = snapshot_for_join(without_ipv6(snapshot) if is_off else snapshot, known_families(expected))
+        allowed = without_ipv6(snapshot) if disables_ipv6(snapshot) else snapshot
+        left_to_docker = snapshot_for_join(allowed, known_families(expected))
         joined = replace(record, phase=Phase.JOINED, snapshot=left_to_docker.to_json(), lease_holder=holder)
         record = with_addresses(joined)
         await self.store.put_endpoint(record)
@@ -213,15 +213,15 @@ class SandboxAttacher:
         return record
 
     async def _finish(
-        self, endpoint: Endpoint, pin: Pin, expected: Snapshot, link_local: tuple[IpInterface, ...], *, is_off: bool
+        self, endpoint: Endpoint, pin: Pin, expected: Snapshot, link_local: tuple[IpInterface, ...]
     ) -> Snapshot:
         finish = Finish(
             mac=None if _plugins_set_mac(endpoint) else expected.link.mac,
-            sysctls=without_ipv6(expected).sysctls if is_off else expected.sysctls,
-            without_ipv6=is_off,
+            sysctls=expected.sysctls,
+            without_ipv6=disables_ipv6(expected),
             without_defaults=endpoint.record.internal,
             families=known_families(expected),
-            addresses=tuple(address for address in link_local if not (is_off and isinstance(address, IPv6Interface))),
+            addresses=link_local,
             keeps_ipv6=keeps_ipv6(endpoint.network, endpoint.record.attachment.ifname, expected.sysctls),
         )
         try:

@@ -12,13 +12,13 @@ have made one that is not.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ipaddress import IPv6Interface
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 from cnm_bridge.core.errors import LinkMissing, NamespaceMissing, attempt
-from cnm_bridge.core.link.plan_sandbox import is_left_to_libnetwork
+from cnm_bridge.core.link.plan_sandbox import is_left_to_libnetwork, sysctls_without_ipv6
 from cnm_bridge.core.link_state import (
     IPV6_LINK_LOCAL,
     SCOPE_LINK,
@@ -42,7 +42,7 @@ from cnm_bridge.system.kernel.netlink.links import (
 from cnm_bridge.system.kernel.netlink.routes import find_plain_routes, remove_announced_defaults, remove_route
 from cnm_bridge.system.kernel.netlink.socket import Netlink
 from cnm_bridge.system.kernel.netns import make_mount_point, namespace_id, open_namespace, pin_namespace
-from cnm_bridge.system.kernel.sysctl import has_ipv6, read_setting, write_ipv6, write_setting
+from cnm_bridge.system.kernel.sysctl import has_ipv6, is_ipv6_disabled, read_setting, write_ipv6, write_setting
 
 _IPV6: Final = 6
 ACCEPT_DAD: Final = "net/ipv6/conf/default/accept_dad"
@@ -66,7 +66,8 @@ class Finish:
         families: The address families (4, 6) whose default route libnetwork adds again.
         addresses: Addresses that it has besides those of the plugins, as Docker adds them to a link that it moves.
         keeps_ipv6: Whether IPv6 stays on even if the plugins configured none, for router advertisements.
-        without_ipv6: Whether IPv6 is disabled whatever the plugins configured, as on all links of the container.
+        without_ipv6: Whether IPv6 is disabled whatever the plugins configured; always, if it is on all links of the
+            sandbox (`net.ipv6.conf.all.disable_ipv6=1`). Then all else of IPv6 here does not count.
     """
 
     mac: str | None = None
@@ -76,6 +77,17 @@ class Finish:
     addresses: tuple[IpInterface, ...] = ()
     keeps_ipv6: bool = False
     without_ipv6: bool = False
+
+    def in_this_namespace(self, ifname: str) -> Self:
+        """Return what the link `ifname` must be like in the namespace of the calling thread."""
+        if not (self.without_ipv6 or is_ipv6_disabled()):
+            return self
+        return replace(
+            self,
+            without_ipv6=True,
+            sysctls=sysctls_without_ipv6(ifname, self.sysctls),
+            addresses=tuple(address for address in self.addresses if address.version != _IPV6),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,6 +145,7 @@ class Pin:
         with attempt("finish", str(self)), self.host.inside(self.path) as netlink:
             defaults = LinkDefaults(self.path)
             settings = defaults.restore()
+            wanted = wanted.in_this_namespace(self.ifname)
             link = find_link(netlink, self.ifname)
             if link is None:
                 raise LinkMissing("finish", str(self), tuple(other.state.name for other in list_links(netlink)))
