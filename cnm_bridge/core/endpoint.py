@@ -3,12 +3,14 @@
 """The typed endpoint: names and paths by its attachment's ID, and documents read from its record; pure."""
 
 import re
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Final
 
+from cni_bridge_spec import JsonObject
 from cni_bridge_state import AttachmentId, EndpointId, EndpointRecord
 from cni_invoker import Attachment, NetworkConfigurationList, Result
 from cnm_bridge.core.link_state import Snapshot
@@ -85,6 +87,10 @@ def attachments_of_others(namespaces: Iterable[Path], run_dir: Path) -> frozense
         and _ENDPOINT_ID.fullmatch(path.name)
         and not path.is_relative_to(run_dir)
     )
+
+
+_last_parsed: Final[deque[tuple[JsonObject, Snapshot]]] = deque(maxlen=8)
+"""Snapshots with their documents, which never change: Docker's calls for one container need the same one ten times."""
 
 
 @dataclass(frozen=True, eq=False)  # without slots, because of the cached properties
@@ -215,4 +221,11 @@ class Endpoint:
     def snapshot(self) -> Snapshot | None:
         """What the plugins left in the staging namespace, None before ADD has completed."""
         document = self.record.snapshot
-        return None if document is None else Snapshot.from_json(document)
+        if document is None:
+            return None
+        for known, snapshot in tuple(_last_parsed):
+            if known is document:
+                return snapshot
+        snapshot = Snapshot.from_json(document)
+        _last_parsed.append((document, snapshot))
+        return snapshot
