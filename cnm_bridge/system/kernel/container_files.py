@@ -172,4 +172,6 @@ def _open(stack: ExitStack, path: str, flags: int, directory: int | None = None)
 
 def _plain(field: bytes) -> str:
     """Return a field without its escapes: a space is written as an octal number."""
+    if b"\\" not in field:
+        return os.fsdecode(field)
     return os.fsdecode(_ESCAPED.sub(lambda found: bytes([int(found[1], 8)]), field))
