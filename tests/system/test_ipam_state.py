@@ -29,10 +29,10 @@ def request(lab: Lab, method: str, body: JsonObject) -> JsonObject:
     return as_object(answer, method)
 
 
-def leftovers(lab: Lab) -> Sequence[JsonObject]:
+def unclaimed(lab: Lab) -> Sequence[JsonObject]:
     """Return what `cni-bridge cleanup --run` shows after a comparison."""
     done = lab.run(sys.executable, "-m", "cnm_bridge", "cleanup", "--run", "--json", check=False)
-    return get_objects(as_object(json.loads(done.stdout), "the leftovers"), "leftovers")
+    return get_objects(as_object(json.loads(done.stdout), "what cleanup shows"), "unclaimedAddresses")
 
 
 def engines(lab: Lab) -> list[JsonValue]:
@@ -131,10 +131,10 @@ def test_an_address_of_another_engine(private_scene: Scene) -> None:
     )
     pool = get_str(answer, "PoolID")
     address = get_str(request(lab, "RequestAddress", {"PoolID": pool, "Address": ""}), "Address").partition("/")[0]
-    wait_until(lambda: any(address in get_str(one, "what") for one in leftovers(lab)), "it is shown", timeout_s=60)
+    wait_until(lambda: any(address in get_str(one, "what") for one in unclaimed(lab)), "it is shown", timeout_s=60)
     make_old(lab, name)
     assert dead(lab) == []
-    (found,) = leftovers(lab)
+    (found,) = unclaimed(lab)
     container.in_network("ip", "address", "add", f"{address}/32", "dev", "eth0")
     status, printed = command(lab, "cleanup", "--run", get_str(found, "id"))
     assert (status, f"{address}/24 is in use" in printed) == (1, True), printed
@@ -143,6 +143,6 @@ def test_an_address_of_another_engine(private_scene: Scene) -> None:
     status, printed = command(lab, "cleanup", "--run", get_str(found, "id"))
     assert status == 0, printed
     assert reservations(lab, name) == [address_of(container).partition("/")[0]]
-    assert leftovers(lab) == ()
+    assert unclaimed(lab) == ()
     assert dead(lab) == []
     assert request(lab, "ReleasePool", {"PoolID": pool}) == {}

@@ -29,17 +29,17 @@ class Unclaimed:
     Attributes:
         pools: Pools that the engine has no network for; their addresses are among `addresses`.
         addresses: Addresses that no endpoint or network of the engine has.
-        uncertain: Such addresses of pools that may be another engine's.
+        perhaps_foreign: Such addresses of pools that may be another engine's.
         identified: Pools that belong to the engine, which is not stored yet.
     """
 
     pools: tuple[AddressPoolRecord, ...]
     addresses: tuple[AddressRecord, ...]
-    uncertain: tuple[AddressRecord, ...]
+    perhaps_foreign: tuple[AddressRecord, ...]
     identified: tuple[AddressPoolRecord, ...]
 
     def __bool__(self) -> bool:
-        return bool(self.pools or self.addresses or self.uncertain)
+        return bool(self.pools or self.addresses or self.perhaps_foreign)
 
 
 def find_unclaimed(
@@ -68,7 +68,7 @@ def find_unclaimed(
     return Unclaimed(
         pools=tuple(pool for pool in pools if _is_unclaimed(pool, of_engine, with_addresses, listed)),
         addresses=tuple(record for record in missing if record.pool in of_engine),
-        uncertain=tuple(record for record in missing if record.pool not in of_engine),
+        perhaps_foreign=tuple(record for record in missing if record.pool not in of_engine),
         identified=tuple(pool for pool in pools if pool.id in of_engine and pool.engine != identity),
     )
 

@@ -42,13 +42,13 @@ class UnclaimedAddresses:
     """The pause between two comparisons."""
     settled_s: float
     """The age from which on an address that the engine does not have is unclaimed."""
-    uncertain: tuple[AddressRecord, ...] = ()
+    perhaps_foreign: tuple[AddressRecord, ...] = ()
     """Addresses that the engine of `--docker-host` does not have and that may be another engine's."""
     _warned: frozenset[str] = field(default=frozenset(), init=False)
 
     def forget(self, record: AddressRecord) -> None:
         """Drop an address that has been released."""
-        self.uncertain = tuple(other for other in self.uncertain if other.id != record.id)
+        self.perhaps_foreign = tuple(other for other in self.perhaps_foreign if other.id != record.id)
 
     async def compare(self) -> None:
         """Compare twice, and release what both comparisons have found. Without an answer of the engine, do nothing.
@@ -56,12 +56,12 @@ class UnclaimedAddresses:
         Raises `StateError` if a record cannot be written.
         """
         if not self.store.ipam.pools.all() and self.store.ipam.is_empty:
-            self.uncertain = ()
+            self.perhaps_foreign = ()
             return
         try:
             first = await self._look()
             if not first:
-                self.uncertain = ()
+                self.perhaps_foreign = ()
                 return
             await asyncio.sleep(self.grace_s)
             second = await self._look()
@@ -69,7 +69,7 @@ class UnclaimedAddresses:
         except (EngineUnavailable, KernelError) as exc:
             log.info("reconcile.engine_unread", error=str(exc))
             return
-        self.uncertain = _in_both(first.uncertain, second.uncertain)
+        self.perhaps_foreign = _in_both(first.perhaps_foreign, second.perhaps_foreign)
         await self._release(_in_both(first.addresses, second.addresses), used)
         for pool in _in_both(first.pools, second.pools):
             if not self.store.ipam.in_pool(pool.id):

@@ -74,27 +74,26 @@ class IpamDocuments:
         pools: JsonObject = {"pools": self.describe_pools()}
         return await with_many(pools, "addresses", map(_describe, self.store.ipam.addresses()))
 
-    def uncertain(self) -> list[JsonObject]:
-        """Return the addresses that may be another engine's, as `spec/admin/leftovers.json` has them."""
+    def unclaimed_addresses(self) -> list[JsonObject]:
+        """Return the addresses that may be another engine's, as `spec/admin/cleanup.json` has them."""
         return [
             {
                 "id": record.id[:_SHORT],
                 "network": record.section,
-                "containerId": record.id,
                 "what": f"address {record.address} of pool {record.pool}",
                 "modifiedAt": record.created_at,
             }
-            for record in self.unclaimed.uncertain
+            for record in self.unclaimed.perhaps_foreign
         ]
 
     async def release(self, short_id: str) -> bool:
-        """Release one of `uncertain`; return whether there is one with this ID.
+        """Release one of `unclaimed_addresses`; return whether there is one with this ID.
 
         Raises:
             Refused: A container has the address.
             KernelError: Whether it is in use cannot be determined.
         """
-        record = next((record for record in self.unclaimed.uncertain if record.id[:_SHORT] == short_id), None)
+        record = next((record for record in self.unclaimed.perhaps_foreign if record.id[:_SHORT] == short_id), None)
         if record is None:
             return False
         used = (await self.kernel.look_into_sandboxes()).addresses

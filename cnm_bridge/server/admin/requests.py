@@ -36,7 +36,7 @@ class Actions:
     ipam: IpamDocuments
 
     async def compare(self, _: Mapping[str, str]) -> JsonObject:
-        """Run a round of comparison now, which removes leftovers; return what is left (`spec/admin/leftovers.json`)."""
+        """Run a round of comparison now, which removes leftovers; return what is left (`spec/admin/cleanup.json`)."""
         is_complete = True
         try:
             async with asyncio.timeout(_PATIENCE_S):
@@ -85,7 +85,7 @@ class Actions:
             "isComplete": is_complete,
             "isEngineUp": bool(self.reconciler.engine_is_up),
             "pendingTeardowns": describe_pending(self.teardowns),
-            "leftovers": self.ipam.uncertain(),
+            "unclaimedAddresses": self.ipam.unclaimed_addresses(),
         }
 
 
@@ -115,8 +115,8 @@ def admin_requests(
         Request(verb="POST", path="/v1/retry/{id}", answer=actions.retry),
         Request(path="/v1/events", answer=partial(open_events, journal), content_type="application/x-ndjson"),
         Request(path="/v1/state", answer=get_state),
-        Request(path="/v1/leftovers", answer=actions.show),
-        Request(verb="POST", path="/v1/leftovers/{id}/release", answer=actions.release),
+        Request(path="/v1/cleanup", answer=actions.show),
+        Request(verb="POST", path="/v1/cleanup/{id}/release", answer=actions.release),
     )
 
 

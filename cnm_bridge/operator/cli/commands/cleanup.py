@@ -16,9 +16,7 @@ from cnm_bridge.operator.cli.daemon_settings import asks_daemon
 from cnm_bridge.operator.cli.output import Shown, Table, age, shows
 
 _TEARDOWNS: Final = (("PENDING TEARDOWN", "endpointId"), ("ATTEMPTS", "attempts"), ("LAST ERROR", "error"))
-_ADDRESSES: Final = (
-    *(("UNCLAIMED", "id"), ("NETWORK", "network"), ("CONTAINER ID", "containerId"), ("AGE", "age"), ("WHAT", "what")),
-)
+_ADDRESSES: Final = (("UNCLAIMED", "id"), ("NETWORK", "network"), ("AGE", "age"), ("WHAT", "what"))
 _EXAMINED: Final = (
     "The engine of --docker-host does not have these addresses. They may be another engine's. An address that a\n"
     "container of this host has is kept. If no engine has them: cni-bridge cleanup --run "
@@ -46,7 +44,7 @@ def cleanup(settings: Settings, *, is_run: bool, ids: tuple[str, ...]) -> tuple[
     if ids and not is_run:
         raise click.UsageError("ID needs --run; without it nothing is changed")
     client = AdminClient(settings.admin_path)
-    left = client.get("leftovers")
+    left = client.get("cleanup")
     if not is_run:
         return show_left(left)
     if ids:
@@ -58,7 +56,7 @@ def cleanup(settings: Settings, *, is_run: bool, ids: tuple[str, ...]) -> tuple[
 
 def _clean_up(client: AdminClient, left: JsonObject, prefixes: Sequence[str]) -> tuple[Shown, ExitStatus]:
     """Run the failed teardowns and release the addresses whose IDs begin with the given texts."""
-    addresses = {get_str(one, "id"): get_str(one, "what") for one in get_objects(left, "leftovers")}
+    addresses = {get_str(one, "id"): get_str(one, "what") for one in get_objects(left, "unclaimedAddresses")}
     teardowns = [get_str(one, "endpointId") for one in get_objects(left, "pendingTeardowns")]
     released: list[str] = []
     for chosen in pick((*teardowns, *addresses), prefixes):
@@ -66,7 +64,7 @@ def _clean_up(client: AdminClient, left: JsonObject, prefixes: Sequence[str]) ->
             left = client.post("retry", chosen)
             continue
         try:
-            left = client.post("leftovers", chosen, "release")
+            left = client.post("cleanup", chosen, "release")
         except DaemonError as exc:
             if released:
                 raise DaemonError(f"{exc}; released before that: {', '.join(released)}", exc.exit_status) from exc
@@ -78,8 +76,8 @@ def _clean_up(client: AdminClient, left: JsonObject, prefixes: Sequence[str]) ->
 def show_left(
     document: JsonObject, *, is_compared: bool = False, released: Sequence[str] = ()
 ) -> tuple[Shown, ExitStatus]:
-    """Return what is shown of `spec/admin/leftovers.json`, and the exit status; `is_compared`: it needs the engine."""
-    teardowns, addresses = get_objects(document, "pendingTeardowns"), get_objects(document, "leftovers")
+    """Return what is shown of `spec/admin/cleanup.json`, and the exit status; `is_compared`: it needs the engine."""
+    teardowns, addresses = get_objects(document, "pendingTeardowns"), get_objects(document, "unclaimedAddresses")
     parts: list[Table | str] = ["\n".join(f"released {printable(what)}" for what in released)] if released else []
     if teardowns:
         parts.append(Table(columns=_TEARDOWNS, rows=teardowns))

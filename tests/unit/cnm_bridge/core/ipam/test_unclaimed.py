@@ -46,7 +46,7 @@ def test_an_address_without_an_endpoint() -> None:
     lost, pending = address("10.1.2.3", one), address("10.1.2.4", one)
     releasing = replace(pending, phase=AddressPhase.RELEASING)
     found = find_unclaimed([one], [lost, releasing], [network()], ENGINE)
-    assert (found.addresses, found.uncertain, found.pools) == ((lost,), (), ())
+    assert (found.addresses, found.perhaps_foreign, found.pools) == ((lost,), (), ())
 
 
 def test_a_network_without_the_option() -> None:
@@ -70,7 +70,7 @@ def test_more_pools_than_networks() -> None:
     one, two, empty = address_pool("one"), address_pool("two"), address_pool("empty")
     kept, lost = address("10.1.2.3", one), address("10.1.2.4", two)
     found = find_unclaimed([one, two, empty], [kept, lost], [network("10.1.2.3")], ENGINE)
-    assert (found.addresses, found.uncertain, found.pools, found.identified) == ((), (lost,), (empty,), ())
+    assert (found.addresses, found.perhaps_foreign, found.pools, found.identified) == ((), (lost,), (empty,), ())
 
 
 def test_the_pool_of_another_engine() -> None:
@@ -78,7 +78,7 @@ def test_the_pool_of_another_engine() -> None:
     one = address_pool("one", engine="BBBB")
     found = find_unclaimed([one], [address("10.1.2.3", one)], [], ENGINE)
     assert (found.addresses, found.pools) == ((), ())
-    assert found.uncertain
+    assert found.perhaps_foreign
 
 
 def test_what_the_engine_shows() -> None:

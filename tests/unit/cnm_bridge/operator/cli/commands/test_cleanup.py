@@ -18,12 +18,11 @@ from cnm_bridge.operator.cli.output import Table
 ADDRESS: Final[JsonObject] = {
     "id": "0123456789ab",
     "network": "lan",
-    "containerId": "gone",
     "what": "address 10.1.2.3/24 of pool lan",
     "modifiedAt": 1,
 }
 OTHER: Final[JsonObject] = {**ADDRESS, "id": "0199999999ff"}
-NOTHING: Final[JsonObject] = {"isComplete": True, "isEngineUp": True, "pendingTeardowns": [], "leftovers": []}
+NOTHING: Final[JsonObject] = {"isComplete": True, "isEngineUp": True, "pendingTeardowns": [], "unclaimedAddresses": []}
 
 
 def test_nothing_is_left() -> None:
@@ -32,7 +31,7 @@ def test_nothing_is_left() -> None:
     assert (shown.parts, shown.notes, status) == (["nothing is left"], [], ExitStatus.FINE)
 
 
-@pytest.mark.parametrize("change", [{"isEngineUp": False}, {"isComplete": False}, {"leftovers": [ADDRESS]}])
+@pytest.mark.parametrize("change", [{"isEngineUp": False}, {"isComplete": False}, {"unclaimedAddresses": [ADDRESS]}])
 def test_a_comparison_that_is_incomplete_or_finds_something(change: JsonObject) -> None:
     """Both are findings."""
     _, status = show_left({**NOTHING, **change}, is_compared=True)
@@ -65,14 +64,14 @@ def test_an_id_needs_run(tmp_path: Path) -> None:
 
 def test_an_address_has_its_age_and_the_command_that_releases_it() -> None:
     """By the age an operator decides whether it may be released."""
-    shown, _ = show_left({**NOTHING, "leftovers": [ADDRESS, OTHER]})
+    shown, _ = show_left({**NOTHING, "unclaimedAddresses": [ADDRESS, OTHER]})
     table, text = shown.parts
     assert isinstance(table, Table)
     assert isinstance(text, str)
     assert [str(row["age"])[-1:] for row in table.rows] == ["d", "d"]
     assert "They may be another engine's" in text
     assert text.endswith("cni-bridge cleanup --run 0123456789ab 0199999999ff")
-    assert shown.document == {**NOTHING, "leftovers": [ADDRESS, OTHER]}
+    assert shown.document == {**NOTHING, "unclaimedAddresses": [ADDRESS, OTHER]}
 
 
 def test_what_was_released_is_listed() -> None:
