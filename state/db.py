@@ -194,7 +194,7 @@ class Database:
                 self._db.close()
                 self._db = _open(self.path / _FILES)
                 self._is_sound = True
-            before = {**{key: _get(self._db, key) for key in changes}, **self._unsure}
+            before = {**{key: _get_if_readable(self._db, key) for key in changes}, **self._unsure}
             added = sum((value is not None) - (before[key] is not None) for key, value in changes.items())
             _put(self._db, {**self._unsure, **changes, _COUNT: b"%d" % (self._count + added)}, sync=sync)
         except plyvel.Error as exc:
@@ -289,6 +289,14 @@ def _open_and_count(files: Path) -> _Files:
 def _get(db: "plyvel.DB", key: str) -> bytes | None:
     value: bytes | None = db.get(_bytes_of(key), fill_cache=False)
     return value
+
+
+def _get_if_readable(db: "plyvel.DB", key: str) -> bytes | None:
+    """Return the value under `key`; None if there is none, or if it is damaged: it must be possible to replace it."""
+    try:
+        return _get(db, key)
+    except plyvel.CorruptionError:
+        return None
 
 
 def _put(db: "plyvel.DB", changes: Mapping[str, bytes | None], *, sync: bool = True) -> None:

@@ -136,6 +136,22 @@ def test_a_failed_write_that_is_on_disk_is_taken_back(tmp_path: Path, monkeypatc
     again.close()
 
 
+def test_a_value_that_is_damaged_while_the_daemon_runs_can_be_replaced(tmp_path: Path) -> None:
+    """What the store has in memory is written again; another key can be written, too."""
+    db = Database.open(tmp_path, lambda _: None)
+    db.write_now({"a": b"old", "b": b"old"})
+    db.close()
+    db = Database.open(tmp_path, lambda _: None)  # which makes a table of what is in the log
+    (table,) = (tmp_path / "leveldb").glob("*.ldb")
+    with table.open("r+b") as file:
+        file.write(b"\xff" * 16)
+    with pytest.raises(plyvel.CorruptionError):
+        db.get("a")
+    db.write_now({"a": b"new", "c": b"new"})
+    assert (db.get("a"), db.get("c")) == (b"new", b"new")
+    db.close()
+
+
 def test_a_write_without_a_sync_survives_the_process(tmp_path: Path) -> None:
     """Together with one that is synced, or alone."""
     subprocess.run([sys.executable, "-c", KILLED, tmp_path], check=False)
