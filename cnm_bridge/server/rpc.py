@@ -59,6 +59,9 @@ _READ_LIMIT_S: Final = 10.0
 
 _ERROR_CHARACTERS: Final = 8192
 
+_LAST: Final = 2
+"""Number of endpoints whose last call is remembered: for any endpoint, one of the two belongs to a different one."""
+
 _ARRIVAL_S: Final = 1.0
 """Time limit for the requests of open connections at the end; dockerd sends its request when it connects."""
 _LOOK_S: Final = 0.01
@@ -70,28 +73,34 @@ class CallsUnderWay:
     """The calls that have begun and not ended, and the time since the last one."""
 
     def __init__(self) -> None:
-        self._calls: dict[object, str] = {}
-        self._last_end = -math.inf
+        self._calls: dict[object, tuple[str, str | None]] = {}
+        self._ended: dict[str | None, float] = {}
 
     @contextmanager
-    def counted(self, call: str) -> Iterator[None]:
-        """Track a call while the block runs."""
+    def counted(self, call: str, endpoint_id: str | None) -> Iterator[None]:
+        """Track a call while the block runs; one about a network has no endpoint."""
         token = object()
-        self._calls[token] = call
+        self._calls[token] = (call, endpoint_id)
         try:
             yield
         finally:
             del self._calls[token]
-            self._last_end = time.monotonic()
+            self._ended.pop(endpoint_id, None)
+            self._ended[endpoint_id] = time.monotonic()
+            if len(self._ended) > _LAST:
+                del self._ended[next(iter(self._ended))]
 
-    def quiet_s(self) -> float:
-        """Return the seconds since the last call, 0 while one is running."""
-        return 0.0 if self._calls else time.monotonic() - self._last_end
+    def quiet_s(self, besides: str) -> float:
+        """Return the seconds since the last call, ignoring those for one endpoint; 0 while a call is running."""
+        if any(endpoint_id != besides for _, endpoint_id in self._calls.values()):
+            return 0.0
+        ended = [ended for endpoint_id, ended in self._ended.items() if endpoint_id != besides]
+        return time.monotonic() - max(ended, default=-math.inf)
 
     @property
     def all(self) -> tuple[str, ...]:
         """Descriptions of the running calls."""
-        return tuple(self._calls.values())
+        return tuple(call for call, _ in self._calls.values())
 
 
 Answer = Callable[[JsonObject, int | None], Awaitable[JsonObject | bytes]]
@@ -180,7 +189,7 @@ async def _answer(
         ids = {"network_id": "NetworkID", "endpoint_id": "EndpointID", "pool_id": "PoolID"}
         known = {name: value for name, key in ids.items() if (value := find_str(body, key))}
         structlog.contextvars.bind_contextvars(**known)
-        with calls.counted(" ".join((method.name, *known.values()))):
+        with calls.counted(" ".join((method.name, *known.values())), known.get("endpoint_id")):
             call = partial(method.answer, body, caller_pid)  # its synchronous part, of a large request in a thread
             return await (await asyncio.to_thread(call) if len(data) > _LARGE_BYTES else call())
     except _EXPECTED as exc:
@@ -225,7 +234,7 @@ async def _parse_body(method: Method, validate: Validator, data: bytes, calls: C
             document = parse_json(data)
             if validate.accepts(document):
                 return as_object(document, method.name)
-        with calls.counted(method.name):  # a stop of the daemon waits for it
+        with calls.counted(method.name, None):  # a stop of the daemon waits for it
             return await asyncio.to_thread(lambda: validate(parse_json(data)))
     except JsonError as exc:
         raise BadRequest(f"{method.name}: the request is invalid: {exc}") from exc

@@ -41,9 +41,9 @@ _ATTEMPTED: Final = frozenset({Phase.PENDING, Phase.JOINING})
 class TeardownQueue:
     """Adds teardowns, attempts each until it completes, and waits for them.
 
-    A teardown that Docker requested is deferred until Docker makes no calls, unless a call needs it: the plugins of
-    containers that have ended would compete for the processors with those of starting ones, and with Docker's removal
-    of the same container. All others begin at once.
+    A teardown that Docker requested is deferred until Docker makes no other calls, unless a call needs it: when many
+    containers start and end at once, the plugins of the ended ones would compete for the processors with those of the
+    starting ones. All others begin at once.
     """
 
     store: Store
@@ -51,8 +51,8 @@ class TeardownQueue:
     pending: PendingTeardowns
     locks: KeyedLocks[EndpointId]
     slots: TeardownSlots
-    quiet_s: Callable[[], float]
-    """Returns the seconds since Docker's last call."""
+    quiet_s: Callable[[EndpointId], float]
+    """Returns the seconds since Docker's last call about any other endpoint."""
 
     async def run(self) -> None:
         """Run the pending teardowns until cancelled. Then it can be called again, and continues with all of them."""
@@ -68,7 +68,7 @@ class TeardownQueue:
         """Wait until Docker is quiet or a call needs this teardown, unless it begins at once."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_LONGEST_DEFERRAL_S):
-                while pending.urgency is Urgency.DEFERRED and (rest_s := _QUIET_S - self.quiet_s()) > 0:
+                while pending.urgency is Urgency.DEFERRED and (rest_s := _QUIET_S - self.quiet_s(pending.key)) > 0:
                     with suppress(TimeoutError):
                         async with asyncio.timeout(rest_s):
                             await pending.wake.wait()

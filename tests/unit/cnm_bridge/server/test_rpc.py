@@ -239,26 +239,26 @@ async def test_a_call_completes_although_its_client_has_gone(tmp_path: Path) -> 
         async with session.get("http://x/") as other:  # after the closed connection was noticed
             assert other.status == 404
         assert calls.all == (f"NetworkDriver.Test {NETWORK}",)
-        assert calls.quiet_s() == 0
+        assert calls.quiet_s(ENDPOINT) == 0
         proceed.set()
         async with asyncio.timeout(10):
             await ended.wait()
             await asyncio.sleep(0)  # the call ends in this turn
         assert not list(calls.all)
-    assert 0 < calls.quiet_s() < math.inf
+    assert 0 < calls.quiet_s(ENDPOINT) < math.inf
 
 
 async def test_a_running_call_names_network_and_endpoint(aiohttp_client: AiohttpClient) -> None:
-    """A stop of the daemon logs what it waits for."""
+    """During the call Docker is idle for that endpoint, and for no other."""
     calls = CallsUnderWay()
 
     async def answer(_: JsonObject, __: int | None) -> JsonObject:
-        return {"all": list(calls.all)}
+        return {"all": list(calls.all), "quiet": [calls.quiet_s(endpoint) > 0 for endpoint in (ENDPOINT, NETWORK)]}
 
     method = Method(name="NetworkDriver.Test", schema="cnm/EndpointReference", answer=answer)
     client = await aiohttp_client(make_app([method], calls))
     answered = await client.post("/NetworkDriver.Test", json={**BODY, "EndpointID": ENDPOINT})
-    expected = {"all": [f"NetworkDriver.Test {NETWORK} {ENDPOINT}"]}
+    expected = {"all": [f"NetworkDriver.Test {NETWORK} {ENDPOINT}"], "quiet": [True, False]}
     assert await answered.json(content_type=None) == expected
 
 
@@ -267,7 +267,7 @@ async def test_a_call_of_docker_without_a_body_counts_as_activity(tmp_path: Path
     calls = CallsUnderWay()
 
     async def answer(_: JsonObject, caller_pid: int | None) -> JsonObject:
-        return {"calls": list(calls.all), "isQuiet": calls.quiet_s() > 0, "caller": caller_pid}
+        return {"calls": list(calls.all), "isQuiet": calls.quiet_s(ENDPOINT) > 0, "caller": caller_pid}
 
     async with (
         _served(tmp_path / "s", answer, calls, schema=None),
@@ -324,21 +324,23 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def test_docker_is_not_idle_during_a_call() -> None:
-    """Before the first one it is."""
+    """A call about an endpoint counts for every other endpoint, but not for that one."""
     calls = CallsUnderWay()
-    assert calls.quiet_s() == math.inf
-    with calls.counted("Leave"):
-        with calls.counted("Join"):
+    assert calls.quiet_s("a") == math.inf
+    with calls.counted("Leave", "a"):
+        assert (calls.quiet_s("a"), calls.quiet_s("b")) == (math.inf, 0)
+        with calls.counted("Join", "b"):
+            assert calls.quiet_s("a") == calls.quiet_s("b") == 0
             assert calls.all == ("Leave", "Join")
-        assert calls.quiet_s() == 0
+    with calls.counted("CreateNetwork", None):
+        assert calls.quiet_s("a") == 0
 
 
-def test_the_idle_time_begins_with_the_end_of_the_last_call(clock: list[float]) -> None:
-    """That is the one that ended last, not the one that began last."""
+def test_the_idle_time_begins_with_the_last_call_about_another_endpoint(clock: list[float]) -> None:
+    """It does so however many calls about the same endpoint came before and after it."""
     calls = CallsUnderWay()
-    with calls.counted("Join"):
-        with calls.counted("Leave"):
+    for endpoint_id in ("c", "d", "c", "e", "e"):
+        with calls.counted("Join", endpoint_id):
             clock[0] += 1
-        clock[0] += 1
     clock[0] += 10
-    assert calls.quiet_s() == 10
+    assert {key: calls.quiet_s(key) for key in "cdef"} == {"c": 10, "d": 10, "e": 12, "f": 10}
