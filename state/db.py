@@ -292,11 +292,11 @@ def _get(db: "plyvel.DB", key: str) -> bytes | None:
 
 
 def _get_if_readable(db: "plyvel.DB", key: str) -> bytes | None:
-    """Return the value under `key`; None if there is none, or if it is damaged: it must be possible to replace it."""
+    """Return the value under `key`, None if there is none. One that is damaged must be replaceable: it becomes empty."""
     try:
         return _get(db, key)
     except plyvel.CorruptionError:
-        return None
+        return b""
 
 
 def _put(db: "plyvel.DB", changes: Mapping[str, bytes | None], *, sync: bool = True) -> None:

@@ -89,7 +89,7 @@ def attachments_of_others(namespaces: Iterable[Path], run_dir: Path) -> frozense
     )
 
 
-_last_parsed: Final[deque[tuple[JsonObject, Snapshot]]] = deque(maxlen=8)
+_last_parsed: Final[deque[tuple[JsonObject, Snapshot]]] = deque(maxlen=32)
 """Snapshots with their documents, which never change: Docker's calls for one container need the same one ten times."""
 
 

@@ -187,12 +187,12 @@ async def test_the_state_is_that_of_export(tmp_path: Path) -> None:
 
 
 async def test_nothing_is_left(tmp_path: Path) -> None:
-    """An unknown leftover or teardown is an error, and changes nothing."""
+    """An unknown address or teardown is an error, and changes nothing."""
     async with serving(tmp_path) as served:
         status, document = await ask(served.admin, "/v1/cleanup")
         assert status == 200
         assert load_validator("admin/cleanup")(document)["unclaimedAddresses"] == []
-        for target in ("/v1/cleanup/0123456789ab/release", f"/v1/retry/{'e' * 64}"):
+        for target in (f"/v1/addresses/{'0' * 64}/release", f"/v1/retry/{'e' * 64}"):
             status, document = await ask(served.admin, target, "POST")
             assert (status, load_validator("admin/error")(document)["kind"]) == (404, "notFound")
         status, document = await ask(served.admin, "/v1/retry", "POST")

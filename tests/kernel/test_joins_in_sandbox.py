@@ -181,6 +181,18 @@ async def test_a_setting_of_the_user(kernel: Kernel, pinned: Namespace, value: s
     assert pinned.setting(ACCEPTS) == "0"
 
 
+async def test_a_sandbox_without_ipv6(kernel: Kernel, pinned: Namespace) -> None:
+    """The link has none either, whatever its own settings and addresses are."""
+    pinned.write("net/ipv6/conf/all/disable_ipv6", "1")
+    switched_on, mtu = (Sysctl(name=f"net/ipv6/conf/eth0/{name}", value="0") for name in ("disable_ipv6", "mtu"))
+    of_ipv4 = Sysctl(name="net/ipv4/conf/eth0/arp_notify", value="1")
+    link_local = (IPv4Interface("169.254.7.7/16"), IPv6Interface("fe80::7/64"))
+    wanted = Finish(sysctls=(switched_on, of_ipv4, mtu), addresses=link_local)
+    assert await finish(kernel, pinned, wanted) == (of_ipv4, replace(switched_on, value="1"))
+    assert pinned.setting(switched_on.name) == "1"
+    assert "169.254.7.7/16" in pinned.run("ip address show dev eth0").decode()
+
+
 async def test_no_announced_default_is_wanted(kernel: Kernel, pinned: Namespace) -> None:
     """One that came before the setting is removed: it would be in the way of another network's gateway."""
     await finish(kernel, pinned, Finish(sysctls=(Sysctl(name=ACCEPTS, value="0"),)))

@@ -310,7 +310,7 @@ def test_an_address_that_docker_has_lost(private_scene: Scene) -> None:
     (pool,) = (get_str(one, "id") for one in get_objects(ask_status(lab), "pools"))
     assert "Address" in request(lab, "RequestAddress", {"PoolID": pool, "Address": ""})
     assert len(reservations(lab, name)) == 3
-    wait_logged(lab, "address.unclaimed", timeout_s=60)
+    wait_logged(lab, "address.dead", timeout_s=60)
     wait_until(lambda: len(reservations(lab, name)) == 2, "it is released", timeout_s=20)
     assert reservations(lab, name) == sorted([address_of(kept).partition("/")[0], f"10.80.{subnet.number}.200"])
 

@@ -74,7 +74,7 @@ def test_an_exported_state(private_scene: Scene) -> None:
 
 @pytest.mark.long
 def test_an_older_state(private_scene: Scene) -> None:
-    """What has been released since is released again; what has come since is in use, and then a leftover."""
+    """What has been released since is released again; what has come since is in use, and then unclaimed."""
     lab, subnet = private_scene.lab, private_scene.subnet()
     lab.stop_daemon()
     lab.start_daemon(*SHORT_PAUSES)
@@ -89,7 +89,7 @@ def test_an_older_state(private_scene: Scene) -> None:
     status, printed = command(lab, "state", "import", "--replace", "/run/state.json")
     assert status == 0, printed
     lab.start_daemon(*SHORT_PAUSES)
-    wait_logged(lab, "address.unclaimed", timeout_s=60)
+    wait_logged(lab, "address.dead", timeout_s=60)
     assert len(reservations(lab, name)) == 2
     make_old(lab, name)
     assert dead(lab) == []  # a container has the address

@@ -95,9 +95,9 @@ class UnclaimedAddresses:
         for record in unclaimed:
             facts = {"section": record.section, "address": str(record.address), "pool_id": record.pool}
             if record.id not in kept:
-                log.warning("address.unclaimed", **facts)
+                log.warning("address.dead", **facts)
             elif record.id not in self._warned:
-                log.warning("address.unclaimed_kept", **facts, reason="a container has it")
+                log.warning("address.dead_kept", **facts, reason="a container has it")
         self._warned = kept
         await self.releases.release_all([record for record in unclaimed if record.id not in kept])
 

@@ -32,7 +32,6 @@ from cnm_bridge.server.admin.http import AdminError, ErrorKind
 from cnm_bridge.system.kernel import Kernel
 from cnm_bridge.system.scheduling import TimeSlice
 
-_SHORT: Final = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +77,7 @@ class IpamDocuments:
         """Return the addresses that may be another engine's, as `spec/admin/cleanup.json` has them."""
         return [
             {
-                "id": record.id[:_SHORT],
+                "id": record.id,
                 "network": record.section,
                 "what": f"address {record.address} of pool {record.pool}",
                 "modifiedAt": record.created_at,
@@ -86,14 +85,14 @@ class IpamDocuments:
             for record in self.unclaimed.perhaps_foreign
         ]
 
-    async def release(self, short_id: str) -> bool:
+    async def release(self, address_id: str) -> bool:
         """Release one of `unclaimed_addresses`; return whether there is one with this ID.
 
         Raises:
             Refused: A container has the address.
             KernelError: Whether it is in use cannot be determined.
         """
-        record = next((record for record in self.unclaimed.perhaps_foreign if record.id[:_SHORT] == short_id), None)
+        record = next((record for record in self.unclaimed.perhaps_foreign if record.id == address_id), None)
         if record is None:
             return False
         used = (await self.kernel.look_into_sandboxes()).addresses

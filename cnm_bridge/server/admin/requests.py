@@ -116,7 +116,7 @@ def admin_requests(
         Request(path="/v1/events", answer=partial(open_events, journal), content_type="application/x-ndjson"),
         Request(path="/v1/state", answer=get_state),
         Request(path="/v1/cleanup", answer=actions.show),
-        Request(verb="POST", path="/v1/cleanup/{id}/release", answer=actions.release),
+        Request(verb="POST", path="/v1/addresses/{id}/release", answer=actions.release),
     )
 
 

@@ -188,7 +188,7 @@ class Kernel:
                 end_detection(netlink, link)
 
     @in_thread
-    def is_ipv6_disabled(self, sandbox: Path) -> bool:
+    def _is_ipv6_disabled(self, sandbox: Path) -> bool:
         """Return whether IPv6 is disabled on all links of a sandbox (`net.ipv6.conf.all.disable_ipv6=1`).
 
         Not if the sandbox does not exist or is the host namespace.
@@ -199,7 +199,7 @@ class Kernel:
     async def as_allowed(self, sandbox: Path, snapshot: Snapshot) -> Snapshot:
         """Return a link's snapshot as the sandbox allows it: without IPv6, if that is disabled on all links there."""
         is_concerned = uses_ipv6(snapshot) or sets_ipv6(snapshot)
-        return without_ipv6(snapshot) if is_concerned and await self.is_ipv6_disabled(sandbox) else snapshot
+        return without_ipv6(snapshot) if is_concerned and await self._is_ipv6_disabled(sandbox) else snapshot
 
     @in_thread
     def dynamic_addresses(self, sandboxes: Mapping[str, str]) -> Mapping[str, tuple[IpInterface, ...]]:

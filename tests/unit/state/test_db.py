@@ -79,6 +79,14 @@ async def test_a_transaction_is_limited(db: Database) -> None:
     assert len(list(db.scan("k/"))) == 200
 
 
+def test_a_scan_reads_several_batches(db: Database) -> None:
+    """In the order of the keys, and without those of another prefix or that of the count."""
+    keys = [f"k/{number:04}" for number in range(2 * module._READ_AT_ONCE + 1)]
+    db.write_now({key: b"value" for key in (*keys, "other/1")})
+    assert [key for key, _ in db.scan("k/")] == keys
+    assert [key for key, _ in db.scan("")] == [*keys, "other/1"]
+
+
 async def test_the_order_is_kept(db: Database) -> None:
     """The last write of a key counts, and the callers are answered in the order of their calls."""
     answered: list[str] = []
@@ -137,7 +145,7 @@ def test_a_failed_write_that_is_on_disk_is_taken_back(tmp_path: Path, monkeypatc
 
 
 def test_a_value_that_is_damaged_while_the_daemon_runs_can_be_replaced(tmp_path: Path) -> None:
-    """What the store has in memory is written again; another key can be written, too."""
+    """Another key can be written, too, and the number of keys is right."""
     db = Database.open(tmp_path, lambda _: None)
     db.write_now({"a": b"old", "b": b"old"})
     db.close()
@@ -148,7 +156,7 @@ def test_a_value_that_is_damaged_while_the_daemon_runs_can_be_replaced(tmp_path:
     with pytest.raises(plyvel.CorruptionError):
         db.get("a")
     db.write_now({"a": b"new", "c": b"new"})
-    assert (db.get("a"), db.get("c")) == (b"new", b"new")
+    assert (db.get("a"), db.get("c"), db.get("meta/count")) == (b"new", b"new", b"3")
     db.close()
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""`cni-bridge cleanup`: shows what is left over or pending; with --run it cleans up."""
+"""`cni-bridge cleanup`: shows unclaimed addresses and pending teardowns; with --run it cleans up."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -13,7 +13,7 @@ from cnm_bridge.core.settings import Settings
 from cnm_bridge.operator.cli.admin_client import AdminClient, DaemonError
 from cnm_bridge.operator.cli.command import Command, ExitStatus
 from cnm_bridge.operator.cli.daemon_settings import asks_daemon
-from cnm_bridge.operator.cli.output import Shown, Table, age, shows
+from cnm_bridge.operator.cli.output import SHORT, Shown, Table, age, shows
 
 _TEARDOWNS: Final = (("PENDING TEARDOWN", "endpointId"), ("ATTEMPTS", "attempts"), ("LAST ERROR", "error"))
 _ADDRESSES: Final = (("UNCLAIMED", "id"), ("NETWORK", "network"), ("AGE", "age"), ("WHAT", "what"))
@@ -64,7 +64,7 @@ def _clean_up(client: AdminClient, left: JsonObject, prefixes: Sequence[str]) ->
             left = client.post("retry", chosen)
             continue
         try:
-            left = client.post("cleanup", chosen, "release")
+            left = client.post("addresses", chosen, "release")
         except DaemonError as exc:
             if released:
                 raise DaemonError(f"{exc}; released before that: {', '.join(released)}", exc.exit_status) from exc
@@ -84,7 +84,7 @@ def show_left(
     if addresses:
         aged: list[JsonObject] = [{**address, "age": _age(address)} for address in addresses]
         parts.append(Table(columns=_ADDRESSES, rows=aged))
-        parts.append(_EXAMINED + " ".join(get_str(address, "id") for address in addresses))
+        parts.append(_EXAMINED + " ".join(get_str(address, "id")[:SHORT] for address in addresses))
     if not teardowns and not addresses:
         parts.append("nothing is left")
     notes = []
@@ -111,7 +111,7 @@ def pick(ids: Sequence[str], prefixes: Sequence[str]) -> Sequence[str]:
     for prefix in prefixes:
         matching = [one for one in ids if one.startswith(prefix)]
         if len(matching) != 1:
-            known = f"known are {', '.join(one[:12] for one in ids)}" if ids else "nothing is left"
+            known = f"known are {', '.join(one[:SHORT] for one in ids)}" if ids else "nothing is left"
             what = "is ambiguous" if matching else "is neither a failed teardown nor an unclaimed address"
             raise DaemonError(f"{prefix} {what}: {known}; nothing has been changed", ExitStatus.USAGE)
         found[matching[0]] = None
