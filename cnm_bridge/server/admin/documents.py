@@ -33,7 +33,6 @@ from cnm_bridge.system.kernel import Kernel
 from cnm_bridge.system.scheduling import TimeSlice
 
 
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IpamDocuments:
     """Describes pools and addresses; releases addresses that may be another engine's."""

@@ -145,7 +145,7 @@ def test_a_failed_write_that_is_on_disk_is_taken_back(tmp_path: Path, monkeypatc
 
 
 def test_a_value_that_is_damaged_while_the_daemon_runs_can_be_replaced(tmp_path: Path) -> None:
-    """Another key can be written, too, and the number of keys is right."""
+    """Another key can be written, too."""
     db = Database.open(tmp_path, lambda _: None)
     db.write_now({"a": b"old", "b": b"old"})
     db.close()
@@ -156,7 +156,7 @@ def test_a_value_that_is_damaged_while_the_daemon_runs_can_be_replaced(tmp_path:
     with pytest.raises(plyvel.CorruptionError):
         db.get("a")
     db.write_now({"a": b"new", "c": b"new"})
-    assert (db.get("a"), db.get("c"), db.get("meta/count")) == (b"new", b"new", b"3")
+    assert (db.get("a"), db.get("c")) == (b"new", b"new")
     db.close()
 
 
