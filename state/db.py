@@ -294,8 +294,8 @@ def _get(db: "plyvel.DB", key: str) -> bytes | None:
 def _get_if_readable(db: "plyvel.DB", key: str) -> bytes | None:
     """Return the value under `key`, None if there is none.
 
-    One that is damaged must be replaceable: it becomes empty. So may a key without a value whose neighbours are damaged,
-    and then the number of keys is too low.
+    One that is damaged must be replaceable: it becomes empty. So may a key without a value whose neighbours are
+    damaged, and then the number of keys is too low.
     """
     try:
         return _get(db, key)

@@ -36,7 +36,7 @@ __all__ = ["main"]
 PATH: Final = "/run/bare-driver"
 IFNAME: Final = "eth0"
 QUIET_S: Final = 2.0
-"""How long a teardown waits, so that it does not compete with the containers that are measured; ours wait so long, too."""
+"""How long a teardown waits, so that it does not compete with the containers that are measured; so do ours, at most."""
 _PROTOCOLS: Final = {6: "tcp", 17: "udp"}
 
 

@@ -4,6 +4,7 @@
 
 import asyncio
 from dataclasses import replace
+from ipaddress import IPv4Interface, IPv6Interface
 from pathlib import Path
 from typing import Final
 
@@ -183,7 +184,7 @@ async def test_a_setting_of_the_user(kernel: Kernel, pinned: Namespace, value: s
 
 async def test_a_sandbox_without_ipv6(kernel: Kernel, pinned: Namespace) -> None:
     """The link has none either, whatever its own settings and addresses are."""
-    pinned.write("net/ipv6/conf/all/disable_ipv6", "1")
+    pinned.run("sysctl --write net.ipv6.conf.all.disable_ipv6=1")
     switched_on, mtu = (Sysctl(name=f"net/ipv6/conf/eth0/{name}", value="0") for name in ("disable_ipv6", "mtu"))
     of_ipv4 = Sysctl(name="net/ipv4/conf/eth0/arp_notify", value="1")
     link_local = (IPv4Interface("169.254.7.7/16"), IPv6Interface("fe80::7/64"))

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from cni_bridge_spec import JsonObject, JsonValue, get_objects, get_str, render_json
 from cni_bridge_state import AddressRecord, EndpointId, EndpointRecord, Phase

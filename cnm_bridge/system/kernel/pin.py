@@ -66,8 +66,8 @@ class Finish:
         families: The address families (4, 6) whose default route libnetwork adds again.
         addresses: Addresses that it has besides those of the plugins, as Docker adds them to a link that it moves.
         keeps_ipv6: Whether IPv6 stays on even if the plugins configured none, for router advertisements.
-        without_ipv6: Whether IPv6 is disabled whatever the plugins configured; always, if it is disabled on all links of
-            the sandbox (`net.ipv6.conf.all.disable_ipv6=1`). Then all else of IPv6 here does not count.
+        without_ipv6: Whether IPv6 is disabled whatever the plugins configured; always, if it is disabled on all links
+            of the sandbox (`net.ipv6.conf.all.disable_ipv6=1`). Then all else of IPv6 here does not count.
     """
 
     mac: str | None = None

@@ -82,7 +82,7 @@ async def test_a_transaction_is_limited(db: Database) -> None:
 def test_a_scan_reads_several_batches(db: Database) -> None:
     """In the order of the keys, and without those of another prefix or that of the count."""
     keys = [f"k/{number:04}" for number in range(2 * module._READ_AT_ONCE + 1)]
-    db.write_now({key: b"value" for key in (*keys, "other/1")})
+    db.write_now(dict.fromkeys((*keys, "other/1"), b"value"))
     assert [key for key, _ in db.scan("k/")] == keys
     assert [key for key, _ in db.scan("")] == [*keys, "other/1"]
 
