@@ -10,7 +10,7 @@ from xml.sax.saxutils import escape
 
 DIRECTORY = Path(__file__).parents[1] / "docs" / "performance"
 COLOURS = ("#4051b5", "#e08e2b", "#3f9e6d")
-ROW, LABEL, BARS, MARGIN = 22, 130, 420, 16
+ROW, LABEL, BARS, MARGIN = 22, 150, 420, 16
 
 
 def main() -> None:
