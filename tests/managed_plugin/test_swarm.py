@@ -12,7 +12,7 @@ import pytest
 
 from tests.lab import Engine, Lab, LabError, wait_until
 from tests.lab.reboot import end_boot
-from tests.managed_plugin.managed import PLUGIN, daemon_pids, enable, install, list_on
+from tests.managed_plugin.managed import daemon_pids, install, list_on
 from tests.managed_plugin.swarm import (
     LIMIT_S,
     NODES,
@@ -34,6 +34,7 @@ pytestmark = pytest.mark.timeout(900)  # Docker packs and unpacks the plugin, an
 PORT: Final = 8088
 PAGE: Final = Path(__file__).parents[2] / "docs" / "swarm.md"
 SETTINGS, NETWORK = (block.text for block in read_blocks(PAGE, section=""))
+REPLACE, UPDATE, DRAIN, ACTIVATE = (block.text for block in read_blocks(PAGE, section="Upgrade"))
 
 
 @pytest.fixture(name="nodes")
@@ -48,7 +49,7 @@ def make_nodes(engine: Engine) -> Iterator[Sequence[Lab]]:
 
 
 def test_a_service_on_two_nodes(nodes: Sequence[Lab]) -> None:
-    """It survives restarts and SIGKILL of the plugin and of dockerd, on the manager and the worker; nothing is left."""
+    """It survives an upgrade, restarts and SIGKILL, of plugin and dockerd, on manager and worker; nothing is left."""
     manager = nodes[0]
     for node in nodes:
         node.run("sh", "-e", "-c", SETTINGS)
@@ -62,10 +63,7 @@ def test_a_service_on_two_nodes(nodes: Sequence[Lab]) -> None:
     wait_found(nodes, "web")
     _wait_published(nodes)
 
-    for node in nodes:
-        node.docker("plugin", "disable", "--force", PLUGIN)
-        enable(node)
-    _wait_attached(nodes)
+    _upgrade(nodes)
     for node in nodes:
         _kill_plugin(node)
     _wait_attached(nodes)
@@ -94,6 +92,30 @@ def test_a_service_on_two_nodes(nodes: Sequence[Lab]) -> None:
     wait_until(lambda: is_removed(manager, "over"), "the removal of the overlay", LIMIT_S, poll_s=1.0)
 
     remove(manager, nodes, "lan", before)
+
+
+def _upgrade(nodes: Sequence[Lab]) -> None:
+    """Replace the plugin of one node after the other, then all tasks: first at once, then node by node."""
+    manager, worker = nodes
+    for node in (worker, manager):
+        running = [tasks(one, "web") for one in nodes]
+        node.run("sh", "-e", "-c", REPLACE, timeout_s=LIMIT_S)
+        assert [tasks(one, "web") for one in nodes] == running
+        _wait_attached(nodes)
+        wait_found(nodes, "web")
+    manager.run("sh", "-e", "-c", UPDATE, timeout_s=LIMIT_S)
+    _wait_attached(nodes)
+    for node in nodes:
+        name = node.docker("info", "--format", "{{.Swarm.NodeID}}").strip()
+        manager.run("sh", "-e", "-c", DRAIN.replace("node1", name))
+        wait_until(partial(_has_no_task, node), "the end of a node's tasks", LIMIT_S, poll_s=1.0)
+        manager.run("sh", "-e", "-c", ACTIVATE.replace("node1", name))
+        _wait_attached(nodes)
+    wait_found(nodes, "web")
+
+
+def _has_no_task(node: Lab) -> bool:
+    return not tasks(node, "web")
 
 
 def _reboot(nodes: Sequence[Lab]) -> None:
