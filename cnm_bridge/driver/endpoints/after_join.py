@@ -22,7 +22,7 @@ import structlog
 from cni_bridge_spec import JsonError
 from cni_bridge_state import EndpointId, EndpointRecord, NetworkId, Phase, PortRequest, StateError, WrongPhase
 from cni_bridge_state.store import Store
-from cni_invoker import CniError, NetworkConfigurationList
+from cni_invoker import CniError, NetworkConfigurationList, PluginFailed
 from cnm_bridge.core.engine_facts.container import container_of_cgroup, has_other_network, is_only_network
 from cnm_bridge.core.errors import BridgeError, CannotPublish, EngineUnavailable, KernelError, Refused
 from cnm_bridge.core.planning.ports import cannot_publish, publishing_plugins
@@ -187,6 +187,10 @@ class JoinedEndpoints:
         except Refused:
             if not await self.dead.tear_down(await self._find_owners(request), deadline):
                 raise
+            await self._publish(request)
+        except PluginFailed:
+            # It is undone. If another network of a running container is disconnected, Docker only logs the error, and
+            # never asks again (libnetwork, `sbLeave`): a plugin that was killed must not cost the container its ports.
             await self._publish(request)
 
     async def revoke_external_connectivity(self, request: EndpointReference) -> None:

@@ -1,22 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Ports that the previous run was asked for and had not published are published at the start."""
+"""Ports that the previous run was asked for and had not published, and those whose plugin is killed."""
 
 import asyncio
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
 
+from cni_bridge_spec import JsonObject, JsonValue
 from cni_bridge_state import EndpointId, EndpointRecord, Phase
 from cni_bridge_state.store import Store
+from cni_invoker import PluginFailed
 from cnm_bridge.assembly import assemble
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.core.wire import ProgramExternalConnectivity
 from cnm_bridge.driver.endpoints.after_join import JoinedEndpoints
-from tests.records import endpoint, put
+from tests.plugins import FakePlugins
+from tests.records import endpoint, put, settings_in
 from tests.unit.cnm_bridge.core.planning.port_requests import request
 
 ONE, OTHER = EndpointId("1" * 64), EndpointId("2" * 64)
@@ -77,3 +81,24 @@ async def test_no_endpoint_waits_for_another(
     with capture_logs() as logs:
         assert await complete(tmp_path, monkeypatch, asked(ONE), asked(OTHER), how=how) == [OTHER]
     assert [one["event"] for one in logs] == events
+
+
+@pytest.mark.parametrize(
+    ("adds", "is_published"), [([{"signal": 9}, {"passthrough": True}], True), ([{"signal": 9}], False)], ids=str
+)
+async def test_a_plugin_that_is_killed_while_it_publishes(
+    tmp_path: Path, store: Store, adds: list[JsonValue], *, is_published: bool
+) -> None:
+    """It is undone and runs once more: a running container whose other network is disconnected keeps its ports."""
+    plugins = FakePlugins(tmp_path / "bin")
+    plugins.install("publisher", ADD=adds)
+    publisher: JsonObject = {"type": "publisher", "capabilities": {"portMappings": True}}
+    attached = endpoint(ONE, plugins=[{"type": "main"}, publisher])
+    await put(store, replace(attached, result={"cniVersion": "1.0.0", "ips": [{"address": "10.1.0.2/16"}]}))
+    joined = assemble(settings_in(tmp_path, cni_bin_dirs=(plugins.directory,)), store).joined
+    call = ProgramExternalConnectivity(network_id=attached.network_id, endpoint_id=ONE, ports=(request(80),))
+    with nullcontext() if is_published else pytest.raises(PluginFailed, match="SIGKILL"):
+        await joined.program_external_connectivity(call)
+    verbs = [verb for _, verb in plugins.calls if verb != "VERSION"]
+    assert verbs == ["DEL", "ADD", "DEL", "DEL", "ADD", *(() if is_published else ("DEL",))]
+    assert ("portMappings" in store.get_endpoint(ONE).attachment.capability_args) is is_published
