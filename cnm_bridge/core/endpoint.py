@@ -219,7 +219,7 @@ class Endpoint:
 
     @cached_property
     def snapshot(self) -> Snapshot | None:
-        """What the plugins left in the staging namespace, None before ADD has completed."""
+        """What the plugins left in the namespace where they ran, or the link that they will make; None before that."""
         document = self.record.snapshot
         if document is None:
             return None

@@ -188,7 +188,9 @@ class JoinedEndpoints:
             if not await self.dead.tear_down(await self._find_owners(request), deadline):
                 raise
             await self._publish(request)
-        except PluginFailed:
+        except PluginFailed as exc:
+            if exc.verb != "ADD" or exc.is_transient:  # `delete_in_reverse` and `Executor.run` have repeated these
+                raise
             # It is undone. If another network of a running container is disconnected, Docker only logs the error, and
             # never asks again (libnetwork, `sbLeave`): a plugin that was killed must not cost the container its ports.
             await self._publish(request)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from cni_bridge_spec import JsonObject, JsonValue
+from cni_bridge_spec import JsonObject
 from cni_bridge_state import EndpointId, EndpointRecord, Phase
 from cni_bridge_state.store import Store
 from cni_invoker import PluginFailed
@@ -84,21 +84,25 @@ async def test_no_endpoint_waits_for_another(
 
 
 @pytest.mark.parametrize(
-    ("adds", "is_published"), [([{"signal": 9}, {"passthrough": True}], True), ([{"signal": 9}], False)], ids=str
+    ("publisher", "is_published", "verbs"),
+    [
+        ({"ADD": [{"signal": 9}, {"passthrough": True}]}, True, ["DEL", "ADD", "DEL", "DEL", "ADD"]),
+        ({"ADD": {"signal": 9}}, False, ["DEL", "ADD", "DEL", "DEL", "ADD", "DEL"]),
+        ({"DEL": {"signal": 9}}, False, ["DEL", "DEL"]),
+    ],
+    ids=["once", "always", "in DEL"],
 )
 async def test_a_plugin_that_is_killed_while_it_publishes(
-    tmp_path: Path, store: Store, adds: list[JsonValue], *, is_published: bool
+    tmp_path: Path, store: Store, publisher: JsonObject, verbs: list[str], *, is_published: bool
 ) -> None:
-    """It is undone and runs once more: a running container whose other network is disconnected keeps its ports."""
+    """Its ADD is undone and runs once more: a running container whose other network is disconnected keeps its ports."""
     plugins = FakePlugins(tmp_path / "bin")
-    plugins.install("publisher", ADD=adds)
-    publisher: JsonObject = {"type": "publisher", "capabilities": {"portMappings": True}}
-    attached = endpoint(ONE, plugins=[{"type": "main"}, publisher])
+    plugins.install("publisher", **publisher)
+    attached = endpoint(ONE, plugins=[{"type": "main"}, {"type": "publisher", "capabilities": {"portMappings": True}}])
     await put(store, replace(attached, result={"cniVersion": "1.0.0", "ips": [{"address": "10.1.0.2/16"}]}))
     joined = assemble(settings_in(tmp_path, cni_bin_dirs=(plugins.directory,)), store).joined
     call = ProgramExternalConnectivity(network_id=attached.network_id, endpoint_id=ONE, ports=(request(80),))
     with nullcontext() if is_published else pytest.raises(PluginFailed, match="SIGKILL"):
         await joined.program_external_connectivity(call)
-    verbs = [verb for _, verb in plugins.calls if verb != "VERSION"]
-    assert verbs == ["DEL", "ADD", "DEL", "DEL", "ADD", *(() if is_published else ("DEL",))]
+    assert [verb for _, verb in plugins.calls if verb != "VERSION"] == verbs
     assert ("portMappings" in store.get_endpoint(ONE).attachment.capability_args) is is_published
