@@ -15,7 +15,6 @@ import socket
 import sys
 from dataclasses import dataclass, field, replace
 from functools import partial
-from ipaddress import IPv4Interface, IPv6Interface
 from pathlib import Path
 from typing import Final
 
@@ -24,7 +23,7 @@ from aiohttp import web
 from cni_bridge_spec import JsonObject, get_int, get_list, get_object, get_str
 from cni_invoker import Attachment, ConfigurationDirectories, NetworkConfigurationList, Result, Runtime
 from cnm_bridge.core.lists.changes import with_reservation
-from cnm_bridge.core.planning.mac import address_mac
+from cnm_bridge.core.planning.mac import endpoint_mac
 from cnm_bridge.core.planning.ports import idle_without_ports, publishing_plugins
 from cnm_bridge.system.kernel.host import Host
 from cnm_bridge.system.kernel.netlink.links import get_link, move_link, rename_link
@@ -90,7 +89,7 @@ class BareDriver:
             whole = with_reservation(network, None)
             await self._add(bound, whole.with_plugins(whole.plugins[:1]))
             address = bound.result.ips[0].address
-            return {"Interface": {"Address": str(address), "MacAddress": _mac(network, address)}}
+            return {"Interface": {"Address": str(address), "MacAddress": endpoint_mac(endpoint_id)}}
         await self.host.run(partial(ensure_namespace, netns, host=self.host.id))
         await self._add(bound, network)
         await self.host.run(partial(self._take_out, bound))
@@ -105,8 +104,7 @@ class BareDriver:
         await self.host.run(partial(_pin, get_str(call, "SandboxKey"), Path(bound.attachment.netns)))
         document = {key: value for key, value in bound.result.document.items() if key != "routes"}  # Docker adds them
         whole = with_reservation(bound.network, Result.from_document(document))
-        address = bound.result.ips[0].address
-        mac = _mac(bound.network, address)
+        mac = endpoint_mac(bound.attachment.container_id)
         bound.attachment = replace(bound.attachment, capability_args={"mac": mac})
         await self._add(bound, whole.with_plugins(whole.plugins[1:]))
         return gateway
@@ -154,10 +152,6 @@ class BareDriver:
         for network, result in reversed(bound.results):
             await self.runtime.delete(network, bound.attachment, result)
         await self.host.run(partial(remove_namespace, netns))
-
-
-def _mac(network: NetworkConfigurationList, address: IPv4Interface | IPv6Interface) -> str:
-    return address_mac(network.name, address, lambda _: ())
 
 
 def _pin(sandbox: str, path: Path) -> None:

@@ -70,7 +70,7 @@ def second_host(lab: Lab, subnet: Subnet) -> Iterator[SecondHost]:
 
 @pytest.mark.smoke
 @pytest.mark.parametrize("mode", [AttachMode.MOVE, AttachMode.HYBRID, AttachMode.DIRECT])
-@pytest.mark.representatives("move", "direct")
+@pytest.mark.representatives("move", "hybrid")
 def test_a_second_host_learns_the_mac(scene: Scene, engine: Engine, mode: AttachMode) -> None:
     """It learns that of the IPv4 and the IPv6 address after a start and after a restart, in each mode."""
     if mode is not AttachMode.MOVE and engine.version < (28,):
@@ -85,18 +85,6 @@ def test_a_second_host_learns_the_mac(scene: Scene, engine: Engine, mode: Attach
             second.learn_stale(*addresses)
             scene.lab.docker(*command, container.name)
             second.wait_known(container.link().mac, *addresses)
-
-
-@pytest.mark.usefixtures("sandbox_before_join")
-def test_a_link_in_the_sandbox_keeps_its_mac(scene: Scene) -> None:
-    """In mode *hybrid* an address determines the MAC, so that no neighbour has to learn another one."""
-    subnet = scene.subnet()
-    options = ("-o", "cni.attach=sandbox", "-o", f"cni.ips={subnet.ipv4.replace('0/24', '9')}")
-    network = scene.network(scene.configure(bridge(subnet)), *options)
-    container = scene.run(network)
-    before = container.link().mac
-    scene.lab.docker("restart", "--time=0", container.name)
-    assert container.link().mac == before == container.endpoint(network).mac
 
 
 @pytest.mark.long

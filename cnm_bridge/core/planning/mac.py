@@ -2,10 +2,8 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """The MAC of a link: the one that was requested, the one that a list gives, or one that this driver makes; pure."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from hashlib import sha256
-from ipaddress import IPv4Interface, IPv6Interface
-from itertools import count
 from typing import Final
 
 from cni_bridge_spec import JsonObject, find_str
@@ -29,17 +27,13 @@ _MAC_IS_FIXED: Final = frozenset({"calico"})
 """Plugins that accept no MAC, and whose agent keeps a static neighbour entry with theirs (Calico: felix)."""
 
 
-def address_mac(
-    network: str, address: IPv4Interface | IPv6Interface, find_holders: Callable[[str], Sequence[str]]
-) -> str:
-    """Return the MAC that is made of a list's name and an address: the first one that no other link has.
+def endpoint_mac(endpoint_id: str) -> str:
+    """Return the MAC that is made of an endpoint's ID.
 
-    Another link may have it from the user: a container that is made again is often given the MAC of the former one.
-    `find_holders` returns the endpoints on the network that have a MAC.
+    It is not made of the address. Updaters make a container again with the MAC that Docker showed of the former one.
+    Another container may get the former one's address, and must not get the same MAC (moby #48808).
     """
-    texts = (f"{network} {address.ip} {number}" if number else f"{network} {address.ip}" for number in count())
-    made = (local_mac(sha256(text.encode()).digest()[:_BYTES]) for text in texts)
-    return next(mac for mac in made if not find_holders(mac))
+    return local_mac(sha256(endpoint_id.encode()).digest()[:_BYTES])
 
 
 def plugins_mac(network: NetworkConfigurationList, args: Mapping[str, str], capability_args: JsonObject) -> str | None:

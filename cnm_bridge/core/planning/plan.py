@@ -5,7 +5,7 @@
 CreateEndpoint executes the plan, CreateNetwork uses it to refuse what cannot work, and `cni-bridge explain` shows it.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from ipaddress import IPv4Address, IPv4Interface, IPv6Address, IPv6Interface, ip_address
@@ -33,9 +33,9 @@ from cnm_bridge.core.planning.addressing import (
 from cnm_bridge.core.planning.attach_choice import AttachChoice
 from cnm_bridge.core.planning.identity import ANY_ARGS
 from cnm_bridge.core.planning.mac import (
-    address_mac,
     can_choose_mac,
     client_mac,
+    endpoint_mac,
     plan_mac,
     plugins_mac,
     refuse_fixed_mac,
@@ -223,18 +223,14 @@ def _checked(args: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
     return args
 
 
-def with_address_mac(
-    plan: Plan, addresses: Sequence[IPv4Interface | IPv6Interface], find_holders: Callable[[str], Sequence[str]]
-) -> Plan:
+def with_endpoint_mac(plan: Plan, endpoint_id: str) -> Plan:
     """Return the plan of a link whose addresses are reserved, with the MAC that Docker learns before the link exists.
 
-    It is `address_mac` of the first address, unless one was chosen. A container that comes back with its address then
-    has the MAC that its neighbours know, on whichever host. Plugins that take one receive it (`lists/changes.py`).
+    It is `endpoint_mac`, unless one was chosen. Plugins that take one receive it (`lists/changes.py`).
     """
-    has_mac = plan.requested.mac or plan.own_mac or not can_choose_mac(plan.configuration)
-    if has_mac or not plan.attach.mode.has_reservation or not addresses:
+    if plan.requested.mac or plan.own_mac or not can_choose_mac(plan.configuration):
         return plan
-    mac = address_mac(plan.configuration.name, addresses[0], find_holders)
+    mac = endpoint_mac(endpoint_id)
     return replace(plan, own_mac=mac, capability_args={**plan.capability_args, "mac": mac})
 
 

@@ -14,7 +14,6 @@ staging namespace at Join, with the reserved addresses, and libnetwork moves the
 """
 
 from dataclasses import dataclass, field, replace
-from functools import partial
 from ipaddress import IPv4Interface, IPv6Interface
 from pathlib import Path
 
@@ -41,7 +40,7 @@ from cnm_bridge.core.link_state import IpInterface, Snapshot, Sysctl
 from cnm_bridge.core.lists.plugins import keeps_ipv6
 from cnm_bridge.core.planning.addressing import parse_addresses, requested_addresses
 from cnm_bridge.core.planning.mac import receives_mac
-from cnm_bridge.core.planning.plan import Plan, with_address_mac
+from cnm_bridge.core.planning.plan import Plan, with_endpoint_mac
 from cnm_bridge.core.planning.records import refuse_ignored
 from cnm_bridge.core.wire import ChosenInterface, Joined
 from cnm_bridge.driver.attach.attacher import DeleteProgress
@@ -86,7 +85,7 @@ class SandboxAttacher:
             self._pin(record).prepare()
             reserved = await self.runtime.add(reservation, endpoint.attachment)
             addresses = tuple(ip.address for ip in reserved.ips)
-            plan = with_address_mac(plan, addresses, partial(self.store.endpoints_with_mac, plan.configuration.name))
+            plan = with_endpoint_mac(plan, record.id)
             attachment = replace(record.attachment, reservation=reserved.document, capability_args=plan.capability_args)
             record = replace(record, added_plugins=1, result=reserved.document, attachment=attachment)
         chosen = plan.requested.mac or plan.own_mac

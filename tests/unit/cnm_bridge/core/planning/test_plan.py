@@ -9,14 +9,13 @@ from ipaddress import IPv4Interface, IPv6Interface, ip_address, ip_interface, ip
 import pytest
 
 from cni_bridge_spec import JsonObject
-from cni_bridge_state import AttachMode, PoolRecord, RequestedInterface
+from cni_bridge_state import PoolRecord, RequestedInterface
 from cni_invoker import NetworkConfigurationList
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.link_state import LinkState, Snapshot
 from cnm_bridge.core.options.cni_options import Options, parse_options
 from cnm_bridge.core.planning.addressing import plan_addresses, requested_addresses
-from cnm_bridge.core.planning.attach_choice import AttachChoice
-from cnm_bridge.core.planning.plan import Plan, PlanRequest, plan_attachment, with_address_mac
+from cnm_bridge.core.planning.plan import Plan, PlanRequest, plan_attachment, with_endpoint_mac
 from cnm_bridge.core.planning.records import refuse_ignored
 from tests.records import list_of
 from tests.unit.cnm_bridge.core.snapshots import address, route
@@ -351,7 +350,7 @@ def with_cni_mac(plugin: str) -> JsonObject:
 )
 def test_the_mac_of_the_list_goes_before_ours(plugins: list[JsonObject]) -> None:
     """Docker learns it before the link exists, and no plugin receives another one."""
-    planned = with_address_mac(in_mode(AttachMode.HYBRID, plan(*plugins)), FIRST, nobody)
+    planned = with_endpoint_mac(plan(*plugins), "one")
     assert planned.own_mac == LISTED.lower()
     assert (planned.args, planned.capability_args) == ((), {})
 
@@ -366,7 +365,7 @@ def test_a_mac_that_no_plugin_reads() -> None:
 def test_the_mac_of_an_option_goes_before_ours() -> None:
     """An argument or a capability of the user's is what plugins receive."""
     argument = plan({"type": "bridge", "ipam": HOST_LOCAL}, args_MAC=MAC)
-    assert with_address_mac(in_mode(AttachMode.HYBRID, argument), FIRST, nobody).own_mac == MAC
+    assert with_endpoint_mac(argument, "one").own_mac == MAC
 
 
 def test_a_users_mac_goes_before_that_of_the_list() -> None:
@@ -399,39 +398,17 @@ def test_a_mac_that_spoofing_rules_are_made_for() -> None:
     assert plan({**with_cni_mac("bridge"), "macspoofchk": True}, {"type": "tuning", "mac": LISTED}).own_mac
 
 
-def nobody(_: str) -> tuple[str, ...]:
-    """No other endpoint has a MAC."""
-    return ()
-
-
 def test_docker_learns_a_mac_before_the_link_exists() -> None:
-    """In mode *hybrid*, if none was chosen and the plugin makes a link that may have any."""
+    """If none was chosen and the plugin makes a link that may have any; it is another one for each endpoint."""
     bridge = plan({"type": "bridge", "ipam": HOST_LOCAL})
-    first = with_address_mac(in_mode(AttachMode.HYBRID, bridge), FIRST, nobody)
+    first, again, second = (with_endpoint_mac(bridge, endpoint_id) for endpoint_id in ("one", "one", "two"))
     assert first.own_mac is not None
     assert int(first.own_mac[:2], 16) & 3 == 2
     assert first.capability_args == {"mac": first.own_mac}
-    assert with_address_mac(in_mode(AttachMode.MOVE, bridge), FIRST, nobody).own_mac is None
-    ipvlan = in_mode(AttachMode.HYBRID, plan({"type": "ipvlan", "ipam": HOST_LOCAL}))
-    assert with_address_mac(ipvlan, FIRST, nobody).own_mac is None
+    assert first.own_mac == again.own_mac != second.own_mac
+    assert with_endpoint_mac(plan({"type": "ipvlan", "ipam": HOST_LOCAL}), "one").own_mac is None
     given = plan({"type": "bridge", "ipam": HOST_LOCAL}, requested=RequestedInterface(mac="02:00:00:00:00:09"))
-    assert with_address_mac(in_mode(AttachMode.HYBRID, given), FIRST, nobody).own_mac is None
-
-
-def test_an_address_determines_the_mac() -> None:
-    """It is the same for the same address, whatever its prefix length, and another one for another address."""
-    bridge = in_mode(AttachMode.HYBRID, plan({"type": "bridge", "ipam": HOST_LOCAL}))
-    first, again, second = (with_address_mac(bridge, [ip_interface(text)], nobody).own_mac for text in FEW)
-    assert first == again != second
-
-
-FIRST = [ip_interface("10.1.0.2/24"), ip_interface("fd00::2/64")]
-FEW = ("10.1.0.2/24", "10.1.0.2/16", "10.1.0.3/24")
-
-
-def in_mode(mode: AttachMode, planned: Plan) -> Plan:
-    """Return a plan in a mode."""
-    return replace(planned, attach=AttachChoice(mode=mode, reason=""))
+    assert with_endpoint_mac(given, "one").own_mac is None
 
 
 @pytest.mark.parametrize(
