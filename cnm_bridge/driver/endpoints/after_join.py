@@ -189,7 +189,7 @@ class JoinedEndpoints:
                 raise
             await self._publish(request)
         except PluginFailed as exc:
-            if exc.verb != "ADD" or exc.is_transient:  # `delete_in_reverse` and `Executor.run` have repeated these
+            if exc.verb != "ADD":  # `delete_in_reverse` has repeated a DEL
                 raise
             # It is undone. If another network of a running container is disconnected, Docker only logs the error, and
             # never asks again (libnetwork, `sbLeave`): a plugin that was killed must not cost the container its ports.
