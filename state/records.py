@@ -235,8 +235,9 @@ class EndpointRecord:
         deleted: Indexes of the plugins, counted like that, for which no DEL is pending: it has completed, or their ADD
             has not begun.
         result: The CNI result of the last plugin that completed ADD, None if there is none.
-        snapshot: The state of the staging namespace after ADD (`state/snapshot`), None before. If the result has no
-            address, it is what the teardown found: the link and its addresses only.
+        snapshot: What the plugins left in the namespace where they ran (`state/snapshot`); in modes *hybrid* and
+            *direct*, before they run, the link that they will make. If the result has no address, it is what the
+            teardown found: the link and its addresses only.
         sandbox_key: Path of the sandbox's namespace, None if it was never joined.
         addresses: All addresses that plugins may have created rules for, without prefixes; the record is indexed by
             them.

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The snapshot: what the plugins left in a staging namespace, as records and as JSON.
+"""The snapshot: what the plugins left in the namespace where they ran, as records and as JSON.
 
 A link loses its addresses and routes when it moves to another namespace. The snapshot is taken before; the reply to
 Join and the sandbox plan are made from it. Pure: `capture.py` reads the kernel.
@@ -217,7 +217,7 @@ class Route:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """What the plugins left in a staging namespace.
+    """What the plugins left in the namespace where they ran.
 
     Attributes:
         addresses: Its addresses in the kernel's order: IPv4 as added; IPv6 by scope, then the latest first.
