@@ -95,7 +95,8 @@ def test_the_mac_that_the_list_gives(
 @pytest.mark.usefixtures("sandbox_before_join")
 def test_an_updater_that_hands_a_mac_back(scene: Scene) -> None:
     """The next container with the former one's address gets another MAC, also while none has that MAC."""
-    network, subnet = scene.bridge_network()
+    subnet = scene.subnet()
+    network = scene.network(scene.configure(bridge(subnet)), mode="hybrid")
     former = scene.run(network)
     address, mac = former.endpoint(network).addresses[0].ip, former.link().mac
     scene.lab.docker("rm", "--force", former.name)

@@ -97,7 +97,7 @@ def test_the_same_after_a_recreate(scene: Scene, mode: str, kind: str) -> None:
 
 
 @pytest.mark.smoke
-@pytest.mark.representatives("move")
+@pytest.mark.representatives("move", "hybrid")
 def test_nothing_is_reserved_without_a_container(scene: Scene, mode: str) -> None:
     """Another container may get the address; the next one with the key gets another, and `ls` and the log say so."""
     name = scene.configure(host_local(scene.subnet(), 10, 11))
@@ -109,8 +109,7 @@ def test_nothing_is_reserved_without_a_container(scene: Scene, mode: str) -> Non
     remove(scene.lab, next(one for one in others if ip_of(one) != taken))
     second = scene.run(sticky(network, "web"))
     assert ip_of(second) != taken
-    if mode != "hybrid":  # in which the other container with the address has the MAC that is made of it
-        assert facts(second)[1] == before[1]
+    assert facts(second)[1] == before[1]
     assert missed(scene.lab)[second.name] == (taken,)
     assert f"web (not {taken})" in command(scene.lab, "ls", "--no-trunc")
     assert "endpoint.address_not_kept" in wait_logged(scene.lab, f'"last": ["{taken}"]')
