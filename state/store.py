@@ -189,7 +189,7 @@ class Store:
     def endpoints_with_mac(self, network: str, mac: str) -> tuple[EndpointId, ...]:
         """Return the endpoints on a CNI network whose link has, or will have, a MAC, in lower case.
 
-        Those that are being torn down are left out: a container that starts again often gets the MAC that it had.
+        Those that are being torn down are left out: a container that starts again may get the MAC that it had.
         """
         records = self._by_mac.find((network, mac))
         return tuple(sorted(record.id for record in records if record.phase is not Phase.DELETING))

@@ -301,7 +301,8 @@ def _plugins_set_mac(endpoint: Endpoint) -> bool:
 def _refuse_other_mac(endpoint: Endpoint, expected: Snapshot, snapshot: Snapshot) -> None:
     mac = expected.link.mac
     if mac is not None and snapshot.link.mac != mac:
+        advice = "leave out --mac-address" if endpoint.record.requested.mac else "use cni.attach=move"
         raise Refused(
             f"CNI configuration {endpoint.network.name} ignored the requested MAC: the link has MAC "
-            f"{snapshot.link.mac}, not {mac}; leave out --mac-address"
+            f"{snapshot.link.mac}, not {mac}; {advice}"
         )

@@ -39,7 +39,8 @@ log = structlog.get_logger()
 class Announcer:
     """Announces addresses, once libnetwork has placed the link.
 
-    After a restart of the daemon nothing is announced again: the neighbours know the addresses.
+    After a restart of the daemon nothing is announced again: the neighbours know the addresses, unless the daemon was
+    killed within moments of Join.
     """
 
     store: Store
