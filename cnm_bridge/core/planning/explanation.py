@@ -116,7 +116,8 @@ class Explanation:
         ipam = find_object(main.document, "ipam") or {}
         if find_dhcp(self.plan.configuration) is not None:
             return "its address from the DHCP server of the LAN"
-        ranges = find_ranges(self.plan.configuration)
+        # With a reservation two plugins have the section: the IPAM plugin, and the one that makes the link.
+        ranges = tuple(dict.fromkeys(find_ranges(self.plan.configuration)))
         if not ranges:
             giver = main.ipam_type or (None if main.type in DELEGATES else main.type)
             return f"the addresses that {giver} gives" if giver else "no address: the list has no IPAM plugin"

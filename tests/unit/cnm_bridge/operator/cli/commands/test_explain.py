@@ -191,10 +191,11 @@ def test_malformed_plugin_settings(tmp_path: Path, plugins: FakePlugins) -> None
 
 
 def test_the_mode_of_a_container_on_several_networks(tmp_path: Path, plugins: FakePlugins) -> None:
-    """Its networks are known at Join only."""
+    """Its networks are known at Join only; the addresses that a plugin reserves before are named once."""
     plugins.install("static")
     sandbox = ("-o", "cni.attach=sandbox")
     shown = explain(tmp_path, *sandbox, "blue").output
+    assert "gets an address of 10.1.0.0/24, with the gateway 10.1.0.1.\n" in shown
     assert (
         "made in it by the plugins (mode sandbox), because cni.attach=sandbox.\nOn several networks it is moved."
         in shown
