@@ -250,7 +250,7 @@ class EndpointRecord:
         created_at: When it was created, in seconds since 1970; None if that is unknown.
         configuration_digest: A digest of its list as it was on disk, before values of the endpoint were added; None if
             it is unknown.
-        requested_ports: The ports that Docker has requested, while they are being published; else empty.
+        requested_ports: The ports that Docker has requested, until they are published; else empty.
     """
 
     id: EndpointId

@@ -23,6 +23,7 @@ from cni_bridge_spec import JsonError
 from cni_bridge_state import EndpointId, EndpointRecord, NetworkId, Phase, PortRequest, StateError, WrongPhase
 from cni_bridge_state.store import Store
 from cni_invoker import CniError, NetworkConfigurationList, PluginFailed
+from cnm_bridge.core.endpoint import Endpoint
 from cnm_bridge.core.engine_facts.container import container_of_cgroup, has_other_network, is_only_network
 from cnm_bridge.core.errors import BridgeError, CannotPublish, EngineUnavailable, KernelError, Refused
 from cnm_bridge.core.planning.ports import cannot_publish, publishing_plugins
@@ -68,10 +69,13 @@ class Unpublished:
         """
         if await self._is_only_network(request):
             raise error
-        if self.store.find_endpoint(request.endpoint_id) is None:  # removed while the engine was asked
-            return
-        self._reasons[request.endpoint_id] = str(error)
-        log.warning("endpoint.ports_not_published", error=str(error))
+        self.note(request.endpoint_id, error)
+
+    def note(self, endpoint_id: EndpointId, error: CannotPublish) -> None:
+        """Record why an endpoint publishes nothing, unless it has been removed, as while the engine was asked."""
+        if self.store.find_endpoint(endpoint_id) is not None:
+            self._reasons[endpoint_id] = str(error)
+            log.warning("endpoint.ports_not_published", error=str(error))
 
     async def refuse_early(self, request: CreateEndpoint, network: NetworkConfigurationList) -> None:
         """Refuse ports that a network cannot publish, if it is certain that it is the only one of the new container.
@@ -131,7 +135,8 @@ class JoinedEndpoints:
         """Publish the ports that Docker had requested from the previous run, which ended before they were published.
 
         dockerd requests the ports of a running container when another of its networks is disconnected, only logs an
-        error, and does not request them again (libnetwork, `sbLeave`). No endpoint waits for a plugin of another.
+        error, and does not request them again (libnetwork, `sbLeave`). No endpoint waits for a plugin of another. If
+        the list publishes none, the reason is recorded again.
         """
         async with asyncio.TaskGroup() as tasks:
             for record in self.store.endpoints():
@@ -168,7 +173,8 @@ class JoinedEndpoints:
         except Exception:  # Docker receives the error; not if the daemon is being stopped
             await self._note_end(request.endpoint_id)
             raise
-        await self._note_end(request.endpoint_id)
+        if request.endpoint_id not in self.unpublished.reasons:  # else the next run must know it, too
+            await self._note_end(request.endpoint_id)
 
     async def _program(self, request: ProgramExternalConnectivity) -> None:
         self.sandbox_sync.become_gateway(request.endpoint_id)
@@ -243,6 +249,10 @@ class JoinedEndpoints:
                 record = self.store.find_endpoint(endpoint_id)
                 if record is None or await self.liveness.has_ended(record):
                     return
+                chain = Endpoint(record).chain
+                if not publishing_plugins(chain):
+                    self.unpublished.note(endpoint_id, cannot_publish(chain))
+                    return
                 request = ProgramExternalConnectivity(
                     network_id=record.network_id, endpoint_id=endpoint_id, ports=record.requested_ports
                 )
@@ -253,7 +263,7 @@ class JoinedEndpoints:
                 log.exception("ports.bug")
 
     async def _note_request(self, endpoint_id: EndpointId, ports: tuple[PortRequest, ...]) -> None:
-        """Store the ports that are being published; none if that is over.
+        """Store the ports that are being published, or cannot be; none if that is over.
 
         It need not survive a crash of the host, because the container would not.
         """

@@ -3,6 +3,7 @@
 """Ports that the previous run was asked for and had not published, and those whose plugin is killed."""
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -17,18 +18,21 @@ from cni_invoker import PluginFailed
 from cnm_bridge.assembly import assemble
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.settings import Settings
-from cnm_bridge.core.wire import ProgramExternalConnectivity
+from cnm_bridge.core.wire import EndpointReference, ProgramExternalConnectivity
 from cnm_bridge.driver.endpoints.after_join import JoinedEndpoints
 from tests.plugins import FakePlugins
 from tests.records import endpoint, put, settings_in
 from tests.unit.cnm_bridge.core.planning.port_requests import request
 
 ONE, OTHER = EndpointId("1" * 64), EndpointId("2" * 64)
+PUBLISHING: Sequence[JsonObject] = ({"type": "main"}, {"type": "publisher", "capabilities": {"portMappings": True}})
 
 
 def asked(endpoint_id: EndpointId) -> EndpointRecord:
     """Return an endpoint for which a port was requested."""
-    return replace(endpoint(endpoint_id), requested_ports=(request(80),), sandbox_key="/run/docker/netns/none")
+    return replace(
+        endpoint(endpoint_id, plugins=PUBLISHING), requested_ports=(request(80),), sandbox_key="/run/docker/netns/none"
+    )
 
 
 async def complete(
@@ -98,7 +102,7 @@ async def test_a_plugin_that_is_killed_while_it_publishes(
     """Its ADD is undone and runs once more: a running container whose other network is disconnected keeps its ports."""
     plugins = FakePlugins(tmp_path / "bin")
     plugins.install("publisher", **publisher)
-    attached = endpoint(ONE, plugins=[{"type": "main"}, {"type": "publisher", "capabilities": {"portMappings": True}}])
+    attached = endpoint(ONE, plugins=PUBLISHING)
     await put(store, replace(attached, result={"cniVersion": "1.0.0", "ips": [{"address": "10.1.0.2/16"}]}))
     joined = assemble(settings_in(tmp_path, cni_bin_dirs=(plugins.directory,)), store).joined
     call = ProgramExternalConnectivity(network_id=attached.network_id, endpoint_id=ONE, ports=(request(80),))
@@ -106,3 +110,15 @@ async def test_a_plugin_that_is_killed_while_it_publishes(
         await joined.program_external_connectivity(call)
     assert [verb for _, verb in plugins.calls if verb != "VERSION"] == verbs
     assert ("portMappings" in store.get_endpoint(ONE).attachment.capability_args) is is_published
+
+
+async def test_ports_that_cannot_be_published_are_remembered(tmp_path: Path, store: Store) -> None:
+    """The next run knows them as well, until Docker revokes them."""
+    await put(store, endpoint(ONE))
+    call = ProgramExternalConnectivity(network_id=endpoint(ONE).network_id, endpoint_id=ONE, ports=(request(80),))
+    await assemble(settings_in(tmp_path), store).joined.program_external_connectivity(call)
+    restarted = assemble(settings_in(tmp_path), store).joined
+    await restarted.complete_requests()
+    assert "no plugin after its first with the capability portMappings" in restarted.unpublished.reasons[ONE]
+    await restarted.revoke_external_connectivity(EndpointReference(network_id=call.network_id, endpoint_id=ONE))
+    assert (restarted.unpublished.reasons, store.get_endpoint(ONE).requested_ports) == ({}, ())
