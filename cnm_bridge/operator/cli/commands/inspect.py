@@ -3,7 +3,7 @@
 """`cni-bridge inspect`: shows the endpoints of a container, or compares endpoints with what their plugins made."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from typing import Final
 
 import click
@@ -184,22 +184,30 @@ def _check(client: AdminClient, inventory: Inventory, name: str | None) -> tuple
         rows += [{**labels, **finding} for finding in get_objects(document, "findings")]
         notes |= {f"{labels['container']}: {note}": None for note in get_strings(document, "notes")}
     summary = f"{count(len(checked), 'endpoint')} checked, {count(len(rows), 'difference')}"
-    found: list[Table | str] = [Table(columns=_DIFFERENCES, rows=rows), _mend(rows)] if rows else []
+    known = frozenset(container.name for container in inventory.containers.values())
+    found: list[Table | str] = [Table(columns=_DIFFERENCES, rows=rows), mend(rows, known)] if rows else []
     shown = Shown(document={"endpoints": [*checked]}, parts=[*found, summary], notes=[*notes])
     return shown, ExitStatus.FINDINGS if rows else ExitStatus.FINE
 
 
-def _mend(rows: list[JsonObject]) -> str:
-    """Return how to have everything made anew; a container that would not start again must not be restarted."""
+def mend(rows: Sequence[JsonObject], known: Container[str]) -> str:
+    """Return how to have everything made anew; a container that would not start again must not be restarted.
+
+    Nor can one whose name is not known: Docker may have lost it, and the daemon has not noticed.
+    """
     names = dict.fromkeys(get_str(row, "container") for row in rows)
     lacking = {get_str(row, "container") for row in rows if get_str(row, "about") == _HOST}
     lines = []
+    if unknown := " ".join(name for name in names if name not in known):
+        lines.append(
+            f"do: cni-bridge cleanup --run; it removes what Docker has lost. The container of {unknown} is not known"
+        )
     if lacking:
         lines.append(
             f"do: give the host what it lacks first (cni-bridge doctor); without it, {' '.join(sorted(lacking))} would "
             "not start again"
         )
-    if restart := " ".join(name for name in names if name not in lacking):
+    if restart := " ".join(name for name in names if name in known and name not in lacking):
         lines.append(
             f"fix: docker restart {restart}; the plugins then run again. Without a fixed address (--ip) a container "
             "may get another one."

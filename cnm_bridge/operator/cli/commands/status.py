@@ -59,7 +59,11 @@ _ENGINE_LIMIT_S: Final = 2.0
     examples=("status", "status --wait 30", "status --json"),
 )
 @asks_daemon("docker_host")
-@click.option("--wait", type=seconds, help="Wait until no teardown is pending, at most for this many seconds.")
+@click.option(
+    "--wait",
+    type=seconds,
+    help="Wait until the daemon has compared its records with Docker and no teardown is pending; at most this long.",
+)
 @shows
 def status(settings: Settings, *, wait: float | None) -> tuple[Shown, ExitStatus]:
     """Show whether anything of the running daemon needs attention.
@@ -70,7 +74,7 @@ def status(settings: Settings, *, wait: float | None) -> tuple[Shown, ExitStatus
     client = AdminClient(settings.admin_path)
     document = client.get("status")
     deadline, pause_s = time.monotonic() + (wait or 0), _PAUSE_S
-    while wait is not None and _has_teardowns(document) and time.monotonic() < deadline:
+    while wait is not None and _is_busy(document) and time.monotonic() < deadline:
         time.sleep(pause_s)
         pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
         document = client.get("status")
@@ -81,7 +85,7 @@ def status(settings: Settings, *, wait: float | None) -> tuple[Shown, ExitStatus
         _find_dhcp_problems(document),
         get_objects(document, "pendingReleases"),
     )
-    is_fine = not any(problems) and not (wait is not None and _has_teardowns(document))
+    is_fine = not any(problems) and not (wait is not None and _is_busy(document))
     return show_status(document), ExitStatus.FINE if is_fine else ExitStatus.FINDINGS
 
 
@@ -115,9 +119,14 @@ def show_status(status: JsonObject) -> Shown:
     )
 
 
-def _has_teardowns(status: JsonObject) -> bool:
-    """Return whether a teardown is pending, tried or not."""
-    return bool(get_strings(status, "untriedTeardowns") or get_objects(status, "pendingTeardowns"))
+def _is_busy(status: JsonObject) -> bool:
+    """Return whether a teardown is pending, tried or not, or may be: the first comparison with Docker has not ended."""
+    teardowns = get_strings(status, "untriedTeardowns") or get_objects(status, "pendingTeardowns")
+    return bool(teardowns) or (not _is_compared(status) and get_object(status, "engine")["isUp"] is not False)
+
+
+def _is_compared(status: JsonObject) -> bool:
+    return get_object(status, "engine")["rounds"] != 0
 
 
 def _verdict(status: JsonObject) -> str:
@@ -148,7 +157,7 @@ def _verdict(status: JsonObject) -> str:
     networks, endpoints = (count(len(get_objects(status, f"{noun}s")), noun) for noun in ("network", "endpoint"))
     untried = len(get_strings(status, "untriedTeardowns"))
     under_way = f", {count(untried, 'teardown')} under way" if untried else ""
-    engine = "the Docker Engine answers" if is_up else "the daemon has just started"
+    engine = "the Docker Engine answers" if is_up and _is_compared(status) else "the daemon has just started"
     return f"fine: {engine}; {networks}, {endpoints}{under_way}"
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from cni_bridge_spec import JsonObject
-from cnm_bridge.operator.cli.commands.inspect import show_inspected
+from cnm_bridge.operator.cli.commands.inspect import mend, show_inspected
 from cnm_bridge.operator.cli.output import Prose, Shown, Table
 
 ADD: JsonObject = {"time": "2026-01-02T03:04:05.000+00:00", "outcome": "success", "durationMs": 12.0}
@@ -77,3 +77,14 @@ def test_a_del_before_the_last_add_is_not_shown(deleted_at: str, *, is_shown: bo
     (plugins,) = (part for part in shown.parts if isinstance(part, Table))
     assert [("del" in row, row["add"]) for row in plugins.rows] == [(is_shown, "12.0 ms")]
     assert shown.document == [document(deleted_at)]
+
+
+def test_only_a_container_is_restarted() -> None:
+    """The ID of an endpoint, shown where Docker has lost the container, is not one that `docker restart` knows."""
+    rows: list[JsonObject] = [{"container": "web", "about": "rule"}, {"container": "823beace4a84", "about": "link"}]
+    do, fix = mend(rows, {"web"}).splitlines()
+    assert (
+        do
+        == "do: cni-bridge cleanup --run; it removes what Docker has lost. The container of 823beace4a84 is not known"
+    )
+    assert fix.startswith("fix: docker restart web; ")

@@ -4,11 +4,15 @@
 
 from contextlib import redirect_stdout
 from io import StringIO
+from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from cni_bridge_spec import JsonObject, get_objects
+from cnm_bridge.operator.cli.admin_client import AdminClient
 from cnm_bridge.operator.cli.commands.status import show_status
+from cnm_bridge.operator.cli.main import main
 from cnm_bridge.operator.cli.output import render
 
 STATUS: JsonObject = {
@@ -86,6 +90,10 @@ RUNNING: JsonObject = {"plugin": "bridge", "verb": "ADD", "containerId": "99" * 
             "fine: the daemon has just started; 1 network, 2 endpoints",
         ),
         (
+            {"engine": {"isUp": True, "identity": "UFZ2", "rounds": 0}},
+            "fine: the daemon has just started; 1 network, 2 endpoints",
+        ),
+        (
             {"pendingTeardowns": [PENDING]},
             "attention: 1 teardown failed, and will be repeated",
         ),
@@ -130,3 +138,15 @@ def test_a_network_without_a_list() -> None:
     lines = render_status({**STATUS, "lists": []}).splitlines()
     assert lines[0] == "attention: 1 network without a list: no container starts on it"
     assert [line.split() for line in lines[3:]] == [["blue", "lan"]]
+
+
+def test_waiting_for_the_first_comparison(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before it the daemon does not know which teardowns are due; without it in time all is not well."""
+    new: JsonObject = {**STATUS, "engine": {"isUp": True, "identity": "UFZ2", "rounds": 0}, "pendingReleases": []}
+    answers = iter((new, {**new, "untriedTeardowns": ["88" * 32]}, {**STATUS, "pendingReleases": []}))
+    arguments = ["status", "--admin-socket", str(tmp_path / "none"), "--wait"]
+    monkeypatch.setattr(AdminClient, "get", lambda _, __: next(answers))
+    done = CliRunner().invoke(main, [*arguments, "10"])
+    assert (done.exit_code, "fine: the Docker Engine answers" in done.output, [*answers]) == (0, True, [])
+    monkeypatch.setattr(AdminClient, "get", lambda _, __: new)
+    assert CliRunner().invoke(main, [*arguments, "0.01"]).exit_code == 1
