@@ -144,12 +144,19 @@ def _find_overlaps_with_host(subnet: _Subnet, host: HostFacts, bridge: str) -> I
     """Yield the routes and addresses of the host in a subnet, without those of its own bridge."""
     for route in host.routes:
         if route.link != bridge and route.occupies(subnet, host.links):
-            through = f" through {route.link}" if route.link else ""
+            through = f" through {route.link}{_if_unused(route.link, host)}" if route.link else ""
             yield f"{subnet} overlaps the host's route to {route.destination}{through}"
     for name, found in host.links.items():
         for address in found.addresses if name != bridge else ():
             if address.ip in subnet:
-                yield f"{subnet} has the host's address {address} on {name}"
+                yield f"{subnet} has the host's address {address} on {name}{_if_unused(name, host)}"
+
+
+def _if_unused(name: str, host: HostFacts) -> str:
+    """Return what to say of a bridge that no plugin uses any more, as one whose list was removed; "" of other links."""
+    link = host.links.get(name)
+    is_used = link is None or link.kind != _BRIDGE or link.has_ports or any(name in bridges(one) for one in host.lists)
+    return "" if is_used else f", an unused bridge (ip link delete {name}, if nothing else needs it)"
 
 
 def _find_own_addresses(chosen: AddressRange, host: HostFacts) -> Iterator[str]:

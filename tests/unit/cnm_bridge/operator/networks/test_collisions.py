@@ -2,7 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Each thing that is in the way of a network is found, alone, with its place and a remedy."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from ipaddress import ip_interface, ip_network
 from pathlib import Path
@@ -143,6 +143,13 @@ def test_a_bridge_of_before() -> None:
             ("overlaps the host's route to 10.22.0.0/16 through wg0", "another --subnet"),
         ),
         (
+            {"links": {"cni-late": link("10.22.0.1/16")}, "routes": (route("10.22.0.0/16", "cni-late"),)},
+            (
+                "through cni-late, an unused bridge (ip link delete cni-late, if",
+                "another --subnet",
+            ),
+        ),
+        (
             {"routes": (route("10.22.0.0/24", ""),)},
             ("overlaps the host's route to 10.22.0.0/24;", "another --subnet"),
         ),
@@ -219,3 +226,15 @@ def test_the_bridges_of_a_list() -> None:
     assert set(bridges(listed({"type": "bridge"}, {"type": "bridge", "bridge": "br1"}))) == {"cni0", "br1"}
     document = make_list(BLUE)
     assert set(bridges(NetworkConfigurationList.from_document(document))) == {"cni-blue"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "has_ports", "lists"),
+    [("vlan", False, ()), ("bridge", True, ()), ("bridge", False, (listed({"type": "bridge", "bridge": "other0"}),))],
+)
+def test_a_link_that_something_uses(kind: str, lists: Sequence[NetworkConfigurationList], *, has_ports: bool) -> None:
+    """Its removal is not suggested."""
+    used = replace(link("10.22.0.1/16", kind=kind), has_ports=has_ports)
+    facts = replace(HOST, links={"other0": used}, routes=(route("10.22.0.0/16", "other0"),), lists=lists)
+    (found,) = find_collisions(BLUE, facts)
+    assert "overlaps the host's route to 10.22.0.0/16 through other0; choose" in found
