@@ -44,7 +44,8 @@ def main() -> None:
     copy_on_write([Path(path) for path in kept])
     for directory in EMPTY:
         Path(directory).mkdir(parents=True, exist_ok=True)
-        mount("-t", "tmpfs", "-o", "mode=755", "lab", directory)
+        mode = 700 if directory == "/var/lib/cni-bridge" else 755  # as the daemon makes it
+        mount("-t", "tmpfs", "-o", f"mode={mode}", "lab", directory)
     Path("/opt/cni/bin").mkdir()
     own_sysfs()
     # One setting of dockerd's is the machine's and not a namespace's: it raises the limit of root's keys.

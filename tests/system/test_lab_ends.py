@@ -93,10 +93,11 @@ def namespaces_of(pid: int) -> set[str]:
 
 
 def test_the_machine_is_not_changed(engine: Engine) -> None:
-    """Links, routes, rules, mounts and directories of the machine are the same before, during and after a lab."""
+    """Links, routes, rules, mounts and directories of it are the same before, during and after a lab, a tidy host."""
     before = machine()
     with Lab(engine=engine) as lab:
         name, namespaces = lab.namespaces.name, namespaces_of(lab.namespaces.init_pid)
+        assert "readable-by-others" not in lab.run("cni-bridge", "doctor", "--json", check=False).stdout
         lab.docker("network", "create", "--subnet", "10.8.0.0/24", "lan")
         lab.docker("run", "--detach", "--network", "lan", "--publish", "8080:80", "busybox", "sleep", "600")
         assert machine() == before
