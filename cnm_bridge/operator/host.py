@@ -12,7 +12,7 @@ from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.link_state import IpInterface, IpNetwork
 from cnm_bridge.core.lists.address_ranges import overlap
 from cnm_bridge.system.commands import run_command
-from cnm_bridge.system.kernel import Kernel, Link
+from cnm_bridge.system.kernel import Kernel
 
 _BRIDGE: Final = "bridge"
 _VETH: Final = "veth"
@@ -71,7 +71,11 @@ async def read_links(kernel: Kernel) -> Mapping[str, HostLink]:
     """
     links, addresses = await kernel.host_links(), await kernel.host_addresses()
     masters = {link.master for link in links}
-    outward = {link.master for link in links if link.state.kind not in _INWARD and not _is_of_container(link)}
+    outward = {
+        link.master
+        for link in links
+        if link.state.kind not in _INWARD and not is_of_container(link.state.name, link.state.kind)
+    }
     return {
         link.state.name: HostLink(
             mtu=link.state.mtu,
@@ -85,8 +89,9 @@ async def read_links(kernel: Kernel) -> Mapping[str, HostLink]:
     }
 
 
-def _is_of_container(link: Link) -> bool:
-    return link.state.kind == _VETH and link.state.name.startswith(_VETH)
+def is_of_container(name: str, kind: str | None) -> bool:
+    """Return whether a link leads into a container, as far as its name and kind say."""
+    return kind == _VETH and name.startswith(_VETH)
 
 
 async def read_routes(kernel: Kernel) -> tuple[HostRoute, ...]:

@@ -12,6 +12,7 @@ from cnm_bridge.core.link_state import IpInterface
 from cnm_bridge.core.lists.address_ranges import find_ranges
 from cnm_bridge.core.lists.plugins import bridge_of, find_missing_links, forwarding_links
 from cnm_bridge.operator.doctor.facts import ConfiguredNetwork, Facts, Finding, Severity, error
+from cnm_bridge.operator.host import is_of_container
 
 _IPV4: Final = 4
 _DEFAULT_MTU: Final = 1500
@@ -99,10 +100,11 @@ def _check_missing(facts: Facts, configured: ConfiguredNetwork) -> Iterator[Find
     """Find a parent or a device that is not there, such as a NIC that was removed."""
     network = configured.network
     existing = frozenset(one for name, link in facts.links.items() for one in (name, *link.altnames))
+    likely = existing - {name for name, link in facts.links.items() if is_of_container(name, link.kind)}
     in_use = any(endpoint.configuration == network.name for endpoint in facts.endpoints)
     is_used = any(one.configuration == network.name for one in facts.engine.networks)
     for name, what in find_missing_links(network, existing, in_use=in_use) if existing else ():
-        near = did_you_mean(name, existing, cutoff=0.6)
+        near = did_you_mean(name, likely, cutoff=0.6)
         yield Finding(
             severity=Severity.ERROR if is_used else Severity.WARNING,
             code="link-missing",

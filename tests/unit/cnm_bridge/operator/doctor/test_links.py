@@ -104,7 +104,7 @@ def test_each_fix_is_a_command() -> None:
     ],
 )
 def test_a_link_that_is_gone(plugin: JsonObject, what: str) -> None:
-    """It is an error if a Docker network uses the list; an alternative name is a name."""
+    """It is an error if a Docker network uses the list; an alternative name is a name, a container's link is not."""
     used = replace(HEALTHY, networks=(configured(plugin),), links={"eth10": HostLink(mtu=1500)})
     facts = replace(used, engine=replace(HEALTHY.engine, networks=()))
     finding = only(facts)
@@ -113,6 +113,8 @@ def test_a_link_that_is_gone(plugin: JsonObject, what: str) -> None:
     assert "did you mean eth10?" in finding.text
     assert only(used).severity is Severity.ERROR
     assert codes(replace(facts, links={"enp1s0": HostLink(mtu=1500, altnames=("eth1",))})) == []
+    of_container = {"veth1": HostLink(mtu=1500, kind="veth")}
+    assert "did you mean" not in only(replace(facts, links=of_container)).text
     assert codes(replace(facts, links={})) == []  # they could not be read
 
 
