@@ -18,7 +18,7 @@ import click
 from cni_egress import __version__
 from cni_egress.changes import Changed, NoResponder, allow_entries, deny_entries
 from cni_egress.daemon import LOG_FILE, Settings, run
-from cni_egress.enforcement import NftFailed
+from cni_egress.enforcement import Enforcement, NftFailed
 from cni_egress.inspection import Destination, check_destination, describe_networks, describe_status
 from cni_egress.log_lines import follow_lines, learn_entries, read_lines
 from cni_egress.policy import BadEntry
@@ -209,6 +209,20 @@ def show_status(*, is_json: bool, directory: Path) -> None:
         _print(found)
     else:
         click.echo(show_state(found))
+
+
+@main.command("sweep")
+@_JSON
+@_DIRECTORY
+def sweep(*, is_json: bool, directory: Path) -> None:
+    """End the guards of links that do not exist any more. The daemon does so by itself."""
+    records = Records(directory)
+    with _errors(), records.locked(), Enforcement(records) as enforcement:
+        found = sorted(enforcement.remove_stale_guards())
+    if is_json:
+        _print({"removed": [*found]})
+    else:
+        click.echo(f"guards removed: {', '.join(found) or 'none'}")
 
 
 @main.command("log")

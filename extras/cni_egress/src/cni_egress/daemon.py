@@ -228,7 +228,7 @@ class Daemon:
         """Look for what is missing without a message of the kernel: elements of sets, and routing rules.
 
         A few records at a time, without their lock: no ADD waits for it. What is missing twice is no ADD that is still
-        at work.
+        at work. Before each round, guards of links that do not exist any more are removed.
         """
         rest: list[Record] = []
         while True:
@@ -237,6 +237,7 @@ class Daemon:
                 if not rest:
                     rest = list(await asyncio.to_thread(self._records.all))
                     self._containers = Counter(record.network for record in rest)
+                    await asyncio.to_thread(self._remove_stale_guards)
                 checked, rest = rest[:_CHECKED], rest[_CHECKED:]
                 missing = await asyncio.to_thread(self._find_missing, checked)
                 if missing:
@@ -251,6 +252,12 @@ class Daemon:
         with Enforcement(self._records) as enforcement:
             found = [record for record in records if enforcement.missing(record)]
             return [record for record in found if self._records.find(record.container_id, record.ifname) == record]
+
+    def _remove_stale_guards(self) -> None:
+        with Enforcement(self._records) as enforcement:
+            if enforcement.stale_guards():
+                with self._records.locked():
+                    enforcement.remove_stale_guards()
 
     def _repair_now(self) -> tuple[str, ...]:
         with self._records.locked(), Enforcement(self._records) as enforcement:

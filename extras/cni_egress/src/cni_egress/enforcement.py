@@ -25,7 +25,7 @@ from cni_egress.nftables import TABLE, Change, Element, Family, Nftables, Verb, 
 from cni_egress.policy import PortRange
 from cni_egress.records import IpAddress, Record, RecordGone, Records
 from cni_egress.routes import Routes
-from cni_egress.second_lock import locked_links, put_lock, remove_lock
+from cni_egress.second_lock import links_with_rule, locked_links, put_lock, remove_locks
 from cni_egress.status import ask_daemon, names_in_use
 from cni_egress.tables import (
     CLOSING,
@@ -178,14 +178,8 @@ class Enforcement:
             BadRecord: A record cannot be read.
             NetlinkError: The kernel has refused.
         """
+        self.remove_stale_guards()
         records = self._records.all()
-        kept = {record.link for record in records} | {record.port for record in records}
-        for (family, name), links in self._guarded().items():
-            gone = tuple(Element(key_ifname(link)) for link in links if link not in kept and not _exists(link))
-            self._nftables.commit([Change(Verb.DELETE, family, name, gone)])
-        for link in locked_links() - kept:
-            if not _exists(link):
-                remove_lock(link)
         wanted: dict[tuple[Family, str], set[bytes]] = {key: set() for key in _OF_CONTAINERS}
         for change in (change for record in records for change in _changes(Verb.ADD, record)):
             wanted.setdefault((change.family, change.set_name), set()).update(one.key for one in change.elements)
@@ -195,6 +189,48 @@ class Enforcement:
         names = (*self._nftables.chains(Family.INET), *self._nftables.sets(Family.INET))
         used = {name for record in records for name in _names_of(record)}
         self._remove_unused(name for name in names if is_of_policy(name) and name not in used)
+
+    def stale_guards(self) -> set[str]:
+        """Return the links that have a guard, do not exist, and are in no record.
+
+        Without the lock of the records it is only a hint: an ADD may be at work.
+
+        Raises:
+            BadRecord: A record cannot be read.
+            NetlinkError: The kernel has refused to answer.
+        """
+        gone = {link for link in links_with_rule().union(*self._guarded().values()) if not _exists(link)}
+        if not gone:  # the usual case, in which no record is read
+            return gone
+        return gone.difference(*((record.link, record.port) for record in self._records.all()))
+
+    def remove_stale_guards(self) -> set[str]:
+        """Remove the guards of these links: what has their names later may be on a network that is not guarded.
+
+        An ADD writes its record before its guard, and both under the lock, so no guard of a container is among them.
+
+        Returns:
+            The links.
+
+        Raises:
+            BadRecord: A record cannot be read, and nothing was removed.
+            NetlinkError: The kernel has refused.
+        """
+        stale = self.stale_guards()
+        for (family, name), links in self._guarded().items():
+            gone = tuple(Element(key_ifname(link)) for link in sorted(links & stale))
+            self._nftables.commit([Change(Verb.DELETE, family, name, gone)])
+        if stale:
+            remove_locks(stale)
+        return stale
+
+    def guarded_links(self) -> set[str]:
+        """Return the links from which only what containers may send is routed, also if no container is on them.
+
+        Raises:
+            NetlinkError: The kernel has refused to answer.
+        """
+        return links_with_rule() | self._guarded()[Family.INET, "links"]
 
     def repair(self) -> tuple[str, ...]:
         """Put in force again whatever is missing of the records, as after `nft flush ruleset` or `ip rule flush`.

@@ -36,6 +36,7 @@ def describe_status(records: Records) -> JsonObject:
 
     ```
     {"version": 1, "isRunning": true, "needsDaemon": true, "attachments": 12, "mark": 268435456,
+     "guarded": ["agents0"],
      "missing": [{"containerId": "5a4d…", "ifName": "eth0", "network": "agents", "what": "the tables cni-egress"}],
      "conflicts": ["a routing rule of priority 5210 uses the mark 0x10000000/0x10000000"]}
     ```
@@ -48,12 +49,14 @@ def describe_status(records: Records) -> JsonObject:
     mark = found[0].mark if found else DEFAULT_MARK
     with Enforcement(records) as enforcement:
         missing = [(record, what) for record in found if (what := enforcement.missing(record))]
+        guarded = sorted(enforcement.guarded_links())
     return {
         "version": 1,
         "isRunning": records.has_responder(),
         "needsDaemon": any(one.policy.needs_responder for one in found),
         "attachments": len(found),
         "mark": mark,
+        "guarded": [*guarded],
         "missing": [
             {"containerId": one.container_id, "ifName": one.ifname, "network": one.network, "what": what}
             for one, what in missing

@@ -11,11 +11,12 @@ have the packet's content in it.
 import errno
 import socket
 import struct
+from collections.abc import Collection
 from typing import Final
 
 from cni_egress.netlink import ACKNOWLEDGE, CREATE, EXCLUSIVE, NetlinkError, Socket, attribute, attributes
 
-__all__ = ["locked_links", "put_lock", "remove_lock"]
+__all__ = ["links_with_rule", "locked_links", "put_lock", "remove_locks"]
 
 _PRIORITY: Final = 40
 _NEW: Final = 32
@@ -47,8 +48,8 @@ def put_lock(link: str, mark: int) -> None:
                     raise
 
 
-def remove_lock(link: str) -> None:
-    """Remove the rule for a link; it need not exist.
+def remove_locks(links: Collection[str]) -> None:
+    """Remove the rules for links; there may be none, or that of one family only.
 
     Raises:
         NetlinkError: The kernel has refused.
@@ -56,27 +57,34 @@ def remove_lock(link: str) -> None:
     with Socket(socket.NETLINK_ROUTE) as netlink:
         for family in _FAMILIES:
             for found in map(_parse, netlink.dump(_GET, _HEAD.pack(family))):
-                if found is not None and found[0] == link:
+                if found is not None and found[0] in links:
                     netlink.request(_DELETE, ACKNOWLEDGE, _rule(family, *found))
 
 
-def locked_links(mark: int | None = None) -> set[str]:
-    """Return the links that have the rule for each family that the kernel has.
-
-    Args:
-        mark: The mark of the rule; None: any.
+def locked_links(mark: int) -> set[str]:
+    """Return the links that have the rule with a mark, for each family that the kernel has.
 
     Raises:
         NetlinkError: The kernel has refused to answer.
     """
-    found = []
-    with Socket(socket.NETLINK_ROUTE) as netlink:
-        for family in _FAMILIES:
-            rules = netlink.dump(_GET, _HEAD.pack(family))
-            if rules:
-                ours = (one for one in map(_parse, rules) if one is not None)
-                found.append({link for link, its_mark in ours if mark in {None, its_mark}})
+    found = [{link for link, its_mark in rules if its_mark == mark} for rules in _dump()]
     return set.intersection(*found) if found else set()
+
+
+def links_with_rule() -> set[str]:
+    """Return the links that have a rule with any mark, for one family at least.
+
+    Raises:
+        NetlinkError: The kernel has refused to answer.
+    """
+    return {link for rules in _dump() for link, _ in rules}
+
+
+def _dump() -> list[list[tuple[str, int]]]:
+    """Return links and marks of our rules, for each family that has any rule."""
+    with Socket(socket.NETLINK_ROUTE) as netlink:
+        dumped = [list(netlink.dump(_GET, _HEAD.pack(family))) for family in _FAMILIES]
+    return [[one for one in map(_parse, rules) if one is not None] for rules in dumped if rules]
 
 
 def foreign_marks(mark: int) -> list[tuple[int, int, int]]:

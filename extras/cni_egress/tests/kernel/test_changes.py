@@ -62,6 +62,7 @@ def test_status(host: Host, agent: Container) -> None:
         "needsDaemon": True,
         "attachments": 1,
         "mark": 0x10000000,
+        "guarded": ["agents0"],
         "missing": [],
         "conflicts": [],
     }

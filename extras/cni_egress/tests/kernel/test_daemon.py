@@ -159,6 +159,17 @@ def test_routing_rules_are_repaired(host: Host, agent: Container) -> None:
     wait_until(lambda: agent.record.link.encode() in own.run("ip rule show priority 40"), "the rule is back", 20)
 
 
+def test_guards_end_with_their_links(host: Host, agent: Container) -> None:
+    """The set and the rules of a link that is gone are removed; those of containers are in force all the time."""
+    own = Namespace(Path("/proc/self/ns/net"))
+    own.run("nft add element inet cni-egress links { gone0 }")
+    own.ip("rule add priority 40 iif gone0 fwmark 0/0x10000000 blackhole")
+    host.start_daemon()
+    wait_until(lambda: b"gone0" not in own.run("nft list ruleset") + own.run("ip rule"), "the guard has gone", 20)
+    assert agent.record.link.encode() in own.run("ip rule show priority 40")
+    assert not agent.can_reach("11.1.0.1")
+
+
 def scrape() -> dict[tuple[str, ...], float]:
     """Return the metrics: name and values of labels → value."""
     with urlopen(f"http://{METRICS}/metrics", timeout=5) as response:

@@ -10,8 +10,10 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from ipaddress import IPv4Address, ip_address
 from pathlib import Path
@@ -28,6 +30,7 @@ from cni_invoker import PluginFailed
 from tests.egress.guarded import EGRESS, Container, Network
 from tests.egress.internet import HOST, Internet, internet, open_inside
 from tests.egress.packets import tcp_syn, udp
+from tests.egress.responder_host import COMMAND
 from tests.kernel.namespace import made_namespace
 
 OPEN, CLOSED, SIX = "198.51.100.17", "198.51.100.9", "2001:db8:1::9"
@@ -334,6 +337,84 @@ def test_a_process_that_runs_before_add(network: Network, outside: Internet) -> 
                 sender.kill()
         arrived = outside.arrivals()
     assert {line for line in arrived if line.startswith("17 ")} == {f"17 {address} > {OPEN}:443"}
+
+
+def test_a_guard_ends_with_its_bridge(network: Network, outside: Internet, tmp_path: Path) -> None:
+    """A bridge that is made again with its name is not guarded, and containers of others are for all that time."""
+    other = Network(tmp_path, "other", 2, ["198.51.100.16/28"])
+    with other.container("two") as two, sending(two):
+        with network.container("one"):
+            HOST.run("nft add element inet cni-egress links { gone0 }")
+        assert sweep() == ["gone0"]  # the bridge is still there, and so is its guard
+        HOST.ip("link delete agents0", "-6 rule delete priority 40 iif agents0")
+        outside.arrivals()
+        assert sweep() == ["agents0"]
+        assert b"agents0" not in HOST.run("nft list ruleset") + HOST.run("ip rule") + HOST.run("ip -6 rule")
+        HOST.ip("link add agents0 up type bridge", "address add 10.66.1.1/24 dev agents0")
+        with made_namespace("plain") as plain:
+            HOST.ip(f"link add vplain up master agents0 type veth peer name eth0 netns {plain.path}")
+            plain.ip("link set eth0 up", "address add 10.66.1.2/24 dev eth0", "route add default via 10.66.1.1")
+            plain.run(f"busybox ping -c 1 -W 2 {CLOSED}")
+        other.check(two)
+    arrived = {line for line in outside.arrivals() if line.startswith("17 ")}
+    assert arrived == {f"17 {two.four} > {OPEN}:443"}
+    other.remove()
+
+
+def test_a_guard_outlives_a_bridge_with_containers(network: Network, outside: Internet) -> None:
+    """Its containers have records: if they get a bridge of the same name again, they never reach more."""
+    with network.container("one") as one, sending(one):
+        mac = one.gateway_mac()
+        for _ in range(5):
+            HOST.ip("link delete agents0")
+            assert sweep() == []
+            HOST.ip(f"link add agents0 address {mac} up type bridge", f"link set {one.port} master agents0")
+            HOST.ip("address add 10.66.1.1/24 dev agents0")  # last: only what comes through the bridge is guarded
+            assert sweep() == []
+            time.sleep(0.3)
+        with Enforcement(Records()) as enforcement:
+            assert enforcement.missing(record_of(one)) == ""
+    arrived = {line for line in outside.arrivals() if line.startswith("17 ")}
+    assert arrived == {f"17 {one.four} > {OPEN}:443"}
+
+
+def test_sweeps_and_adds_at_once(network: Network, outside: Internet) -> None:
+    """The bridge of each container is made anew while guards of links that are gone are removed: none loses its own."""
+    ended, swept = threading.Event(), list[str]()
+
+    def go_on() -> None:
+        while not ended.is_set():
+            swept.extend(sweep())
+
+    sweeper = threading.Thread(target=go_on)
+    sweeper.start()
+    try:
+        for number in range(8):
+            with network.container(f"one{number}") as one:
+                network.check(one)
+                assert reach(one, outside) == (True, False)
+            network.remove()
+    finally:
+        ended.set()
+        sweeper.join()
+    assert {*swept, *sweep()} == {"agents0"}
+
+
+def sweep() -> list[str]:
+    """Call the command that removes the guards of links that are gone; gives those links."""
+    ended = subprocess.run([COMMAND, "sweep", "--json"], stdout=subprocess.PIPE, check=True)
+    return [str(link) for link in json.loads(ended.stdout)["removed"] if not link.startswith("veth")]
+
+
+@contextmanager
+def sending(container: Container) -> Iterator[None]:
+    """Have a container send to the address that is allowed, and to the one that is not, all the time."""
+    inside = ("nsenter", f"--net={container.namespace.path}", sys.executable, "-c", SENDER, OPEN, CLOSED)
+    with subprocess.Popen(inside) as sender:
+        try:
+            yield
+        finally:
+            sender.kill()
 
 
 def test_a_policy_that_comes_again(network: Network, outside: Internet) -> None:
