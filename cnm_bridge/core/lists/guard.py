@@ -16,13 +16,14 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, TypeVar
+from typing import Final, NoReturn, TypeVar
 
 from cni_bridge_spec import JsonObject, JsonValue
 from cni_invoker import NetworkConfigurationList
 from cnm_bridge.core.engine_facts.engine import DNS_BEFORE_START, EngineVersion
 from cnm_bridge.core.errors import BadOption, Refused
 from cnm_bridge.core.lists.changes import with_plugins
+from cnm_bridge.core.lists.plugins import bridges
 
 ALLOW: Final = "cni.egress.allow"
 _AUDIT: Final = "cni.egress.audit"
@@ -178,6 +179,27 @@ def refuse_other_engine(*, internal: bool, version: EngineVersion | None) -> Non
             f"server into containers in time, which it can from {DNS_BEFORE_START} on. Make it without --internal, and "
             f"{_GIVE_DNS}"
         )
+
+
+def find_shared_bridge(network: NetworkConfigurationList, other: NetworkConfigurationList) -> str | None:
+    """Return a bridge that two lists have if only one of them is guarded; None if there is none."""
+    if is_guarded(network) is is_guarded(other):
+        return None
+    return next((name for name in bridges(network) if name in bridges(other)), None)
+
+
+def refuse_shared_bridge(bridge: str, other: str, *, is_other_guarded: bool) -> NoReturn:
+    """Refuse a network on the bridge of another Docker network, of which only one is guarded."""
+    who, which, allow = (
+        ("containers of this network", "is guarded", "")
+        if is_other_guarded
+        else (f"containers of {other}", "is not guarded", " --allow ENTRY")
+    )
+    raise Refused(
+        f"the bridge {bridge} is also that of the Docker network {other}, which {which}. A bridge is guarded as a "
+        f"whole: {who} would reach nothing beyond it. Make the network with a list that has a bridge of its own: "
+        f"cni-bridge network create NAME --subnet SUBNET{allow}"
+    )
 
 
 def refuse_without_responder(*, internal: bool, name_servers: Collection[str], version: EngineVersion | None) -> None:

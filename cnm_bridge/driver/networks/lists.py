@@ -15,7 +15,7 @@ from cni_bridge_state import NetworkId, NetworkRecord
 from cni_bridge_state.store import Store
 from cni_invoker import CniError, ConfigurationDirectories, ConfigurationIndex, NetworkConfigurationList, Runtime
 from cni_invoker.errors import ConfigurationNotFound
-from cnm_bridge.core.errors import Refused, network_option
+from cnm_bridge.core.errors import BridgeError, Refused, network_option
 from cnm_bridge.core.lists.guard import is_guarded, with_guard
 from cnm_bridge.core.options.cni_options import Options, parse_options
 from cnm_bridge.core.planning.plan import configuration_digest
@@ -104,6 +104,20 @@ class NetworkLists:
                 egress = parse_options(network.options).egress
                 found = with_guard(found, egress.allow, audit=egress.audit)
         return await self.runtime.negotiate(found)
+
+    def find_guarded(self, network: NetworkRecord) -> NetworkConfigurationList | None:
+        """Return the list of a network that is on disk now, with what its options add to guard it.
+
+        None if its name is not known, there is no such list, or the options are not valid for it: then no container
+        starts on the network.
+        """
+        name = network.configuration or network.name
+        if name is None:
+            return None
+        with suppress(BridgeError, CniError):
+            egress = parse_options(network.options).egress
+            return with_guard(self.index().find(name), egress.allow, audit=egress.audit)
+        return None
 
     def bound_names(self) -> tuple[str, ...]:
         """Return the names of the lists that networks use."""

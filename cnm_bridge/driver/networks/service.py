@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Creates and deletes Docker networks; refuses those that could not work: in a swarm, or because of an old bridge."""
+"""Creates and deletes Docker networks; refuses those that could not work: in a swarm, or because of a bridge."""
 
 import asyncio
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,7 +17,14 @@ from cni_invoker import NetworkConfigurationList, run_preflight
 from cnm_bridge.core.errors import EngineUnavailable, KernelError, Refused
 from cnm_bridge.core.link_state import IpInterface
 from cnm_bridge.core.lists.address_ranges import find_ranges, overlap
-from cnm_bridge.core.lists.guard import is_guarded, lone_guard, refuse_other_engine, status_list
+from cnm_bridge.core.lists.guard import (
+    find_shared_bridge,
+    is_guarded,
+    lone_guard,
+    refuse_other_engine,
+    refuse_shared_bridge,
+    status_list,
+)
 from cnm_bridge.core.lists.plugins import bridges, forwarding_links
 from cnm_bridge.core.options.cni_options import Options, different_options, parse_options
 from cnm_bridge.core.options.docker_options import refuse_unread
@@ -146,8 +154,8 @@ class NetworkService:
         Raises:
             BadOption: An option is unknown, or its value is invalid.
             Refused: Docker's IPAM has chosen a pool that the configuration does not have, an option needs a plugin that
-                is not in the list, an unused bridge has its subnet, it cannot be guarded as it is made, or the network
-                exists with other options.
+                is not in the list, an unused bridge has its subnet, it cannot be guarded as it is made, its bridge is
+                that of another network and only one of them is guarded, or the network exists with other options.
             CniError: The configuration does not exist, or a plugin is missing, too old, or not ready.
         """
         options = parse_options(request.options)
@@ -216,6 +224,7 @@ class NetworkService:
         plan = await self.planner.choose(wanted)
         if is_guarded(plan.configuration):
             await self._check_guard(network, plan.configuration)
+        await self._check_bridges(network, plan.configuration)
         await refuse_unused_bridge(self.kernel, found, map(index.find, index.names))
         if self.is_global:
             warn_of_gateways(found)
@@ -226,6 +235,27 @@ class NetworkService:
         """Refuse a guarded network that is not made as the engine needs it, or whose plugin `egress` is not ready."""
         refuse_other_engine(internal=network.internal, version=self.planner.version.current)
         await self.lists.runtime.status(status_list(configuration))
+
+    async def _check_bridges(self, network: NetworkRecord, configuration: NetworkConfigurationList) -> None:
+        """Refuse a guarded network on the bridge of one that is not, and the reverse.
+
+        A network whose name Docker has not reported yet has no list that is known, and is not compared. Those that
+        come from the engine (`engine_import.py`) are not checked: what exists stays, and `doctor` reports it.
+        """
+        for other in self.store.networks():
+            listed = None if other.id == network.id else self.lists.find_guarded(other)
+            bridge = None if listed is None else find_shared_bridge(configuration, listed)
+            if listed is not None and bridge is not None:
+                refuse_shared_bridge(bridge, await self._show(other), is_other_guarded=is_guarded(listed))
+
+    async def _show(self, network: NetworkRecord) -> str:
+        """Return the name of a network, or the beginning of its ID if the engine does not tell the name in time."""
+        if network.name is not None:
+            return network.name
+        with suppress(EngineUnavailable, TimeoutError):
+            async with asyncio.timeout(_PATIENCE_S):
+                return await self.engine.network_name(network.id) or network.id[:_SHOWN]
+        return network.id[:_SHOWN]
 
 
 def _refuse_difference(known: NetworkRecord, wanted: NetworkRecord) -> None:

@@ -11,9 +11,11 @@ from cnm_bridge.core.errors import BadOption, Refused
 from cnm_bridge.core.lists.guard import (
     EgressOptions,
     OtherNetworks,
+    find_shared_bridge,
     is_guarded,
     lone_guard,
     refuse_other_engine,
+    refuse_shared_bridge,
     refuse_without_responder,
     status_list,
     with_guard,
@@ -40,6 +42,15 @@ def test_a_list_with_the_plugin() -> None:
     assert with_guard(network(BRIDGE), (), audit=False) == network(BRIDGE)
     assert is_guarded(network(BRIDGE, EGRESS))
     assert not is_guarded(network(BRIDGE))
+
+
+def test_a_bridge_of_two_networks() -> None:
+    """It is guarded as a whole, so that both of them are, or neither is."""
+    plain, guarded, apart = network(BRIDGE), network(BRIDGE, EGRESS), network({**BRIDGE, "bridge": "own0"})
+    assert (find_shared_bridge(plain, guarded), find_shared_bridge(guarded, plain)) == ("cni0", "cni0")
+    assert {find_shared_bridge(guarded, one) for one in (guarded, apart, network({"type": "ptp"}))} == {None}
+    with pytest.raises(Refused, match=r"cni0 is also that of the Docker network blue, which is guarded.*of this netw"):
+        refuse_shared_bridge("cni0", "blue", is_other_guarded=True)
 
 
 def test_a_network_with_entries() -> None:
