@@ -13,8 +13,10 @@ from typing import Final
 from cni_bridge_spec import JsonError, JsonObject, JsonValue, as_object, parse_json
 from cnm_bridge.core.errors import Refused
 
-__all__ = ["EgressFailed", "ask_egress", "follow_egress", "list_egress"]
+__all__ = ["GUARD_RECORDS", "EgressFailed", "ask_egress", "follow_egress", "list_egress"]
 
+GUARD_RECORDS: Final = Path("/run/cni-egress/attachments")
+"""What the plugin has made since the host was started: Docker networks may be guarded by their options."""
 _COMMAND: Final = "cni-egress"
 _LIMIT_S: Final = 120.0
 """A change of the policy of a thousand containers takes a minute or two."""

@@ -16,7 +16,7 @@ import pytest
 from cni_bridge_spec import get_objects, get_strings
 from cnm_bridge.core.lists.guard import RESPONDER
 from tests.lab import Container, Engine, Lab, wait_until
-from tests.system.scene import Scene
+from tests.system.scene import Scene, bridge
 
 COMMAND: Final = (sys.executable, "-m", "cnm_bridge")
 DIRECTORY: Final = "/etc/cni/net.d"
@@ -145,11 +145,30 @@ def test_what_is_refused(host: Host) -> None:
 
 def test_an_allow_list_in_an_option(host: Host) -> None:
     """Docker cannot change it, so that the next start of a container would undo a change."""
-    lists = host.make()
+    lists = host.scene.configure(bridge(host.scene.subnet()))
     internal = () if host.dns else ("--internal",)
-    made = host.scene.network(lists, *internal, "-o", "cni.egress.allow=203.0.113.0/24")
+    options = (*internal, "-o", "cni.egress.allow=203.0.113.0/24")
+    made = host.scene.network(lists, *options)
     done = host.run("egress", "allow", made, "a.example")
     assert (done.returncode, "is in the option cni.egress.allow of its Docker network" in done.stderr) == (1, True)
+    # Neither network may be on the bridge of the other.
+    plain, null = host.make(), ("--ipam-driver", "null", "-o")
+    refused = host.scene.creation_refusal(*null, f"cni.network={lists}")
+    assert f"Docker network {made}, which is guarded" in refused
+    refused = host.scene.creation_refusal(*null, f"cni.network={plain}", *options)
+    assert f"the bridge cni-{plain} is also that of the Docker network {plain}, which is not guarded" in refused
+
+
+def test_a_guard_ends_with_its_network(host: Host) -> None:
+    """Nothing is left of it when the bridge has been removed, also while `cni-egress` does not run."""
+    name = host.make("--allow", "203.0.113.0/24")
+    host.lab.docker("rm", "-f", host.container(name).name)
+    host.daemon.kill(signal.SIGTERM)
+    host.daemon.wait()
+    assert f"iif cni-{name} " in host.lab.run("ip", "rule").stdout
+    done = host.run("network", "rm", "--configuration", name)
+    assert done.stdout.splitlines()[-1] == f"the guard of bridge cni-{name} was removed", done.stderr
+    assert "cni-agents" not in host.lab.run("sh", "-c", "ip rule; ip -6 rule; nft list ruleset").stdout
 
 
 @pytest.mark.long

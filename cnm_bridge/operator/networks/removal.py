@@ -9,15 +9,18 @@ from contextlib import suppress
 from itertools import pairwise
 from typing import Final
 
+from cni_bridge_spec import JsonError, as_object, get_strings
 from cni_invoker import ConfigurationDirectories, ConfigurationIndex, NetworkConfigurationList
 from cni_invoker.errors import ConfigurationNotFound
 from cnm_bridge.core.engine_facts.network import EngineNetwork
 from cnm_bridge.core.errors import Refused, UnknownName
+from cnm_bridge.core.lists.guard import is_guarded
 from cnm_bridge.core.lists.plugins import bridges
 from cnm_bridge.core.options.cni_options import CONFIGURATION
 from cnm_bridge.core.saved_rules import parse_saved_rules
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.driver.recovery.artifacts import list_reservations
+from cnm_bridge.operator.egress import GUARD_RECORDS, EgressFailed, ask_egress
 from cnm_bridge.operator.host import read_lines
 from cnm_bridge.operator.networks.collisions import PREDEFINED
 from cnm_bridge.operator.networks.creation import ENGINE_LIMIT_S
@@ -65,6 +68,7 @@ async def remove_network(settings: Settings, name: str, *, with_list: bool) -> t
         others = [index.find(other) for other in index.names if other != network.name]
         done += await _remove_bridge(settings, network, others)
         done += await _remove_isolation(network, others)
+        done += await asyncio.to_thread(_remove_guards, network)
     return tuple(done)
 
 
@@ -150,6 +154,17 @@ async def _remove_bridge(
             return [f"bridge {name} was kept, because it has links: {', '.join(ports)}; then: ip link del {name}"]
         await asyncio.sleep(_LOOK_EVERY_S)
         waited_s += _LOOK_EVERY_S
+
+
+def _remove_guards(network: NetworkConfigurationList) -> list[str]:
+    """Have what the plugin `egress` has made for a bridge end with it: the next one of its name may not be guarded."""
+    if not is_guarded(network) and not GUARD_RECORDS.exists():
+        return []
+    try:
+        removed = get_strings(as_object(ask_egress("sweep"), "the answer"), "removed")
+    except (EgressFailed, JsonError) as exc:
+        return [f"guards of removed bridges were kept: {exc}; then: cni-egress sweep"]
+    return [f"the guard of bridge {name} was removed" for name in bridges(network) if name in removed]
 
 
 async def _remove_isolation(network: NetworkConfigurationList, others: Sequence[NetworkConfigurationList]) -> list[str]:
