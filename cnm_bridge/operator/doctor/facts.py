@@ -47,12 +47,14 @@ class DockerNetwork:
 
     Attributes:
         pools: The pools of Docker's IPAM, as `EngineNetwork` has them; none if addresses are left to the plugins.
+        is_guarded: Whether it is guarded because of its options, whatever its list has.
     """
 
     name: str
     configuration: str
     pools: Sequence[PoolRecord] = ()
     containers: Sequence[str] = ()
+    is_guarded: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

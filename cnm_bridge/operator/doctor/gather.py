@@ -10,7 +10,8 @@ from typing import Final
 from cni_bridge_spec import JsonObject, find_str, get_objects, get_str, get_strings
 from cni_invoker import ConfigurationDirectories
 from cnm_bridge.core.engine_facts.container import EngineContainer
-from cnm_bridge.core.errors import EngineRefused, EngineUnavailable, KernelError
+from cnm_bridge.core.errors import BadOption, EngineRefused, EngineUnavailable, KernelError
+from cnm_bridge.core.lists.guard import parse_egress
 from cnm_bridge.core.options.cni_options import list_name
 from cnm_bridge.core.settings import Scope, Settings
 from cnm_bridge.operator.doctor.facts import (
@@ -114,6 +115,7 @@ async def _gather_engine(
                 configuration=list_name(network, lists),
                 pools=network.pools,
                 containers=tuple(sorted(endpoint.name for endpoint in network.endpoints.values() if endpoint.name)),
+                is_guarded=_is_guarded(network.options),
             )
             for network in found_networks
         ),
@@ -121,6 +123,13 @@ async def _gather_engine(
         unused_plugin="" if is_found else settings.driver_name,
     )
     return facts, containers
+
+
+def _is_guarded(options: Mapping[str, str]) -> bool:
+    """Return whether a network's options guard it; not if they are invalid, because then no container starts on it."""
+    with suppress(BadOption):
+        return parse_egress(options).guards
+    return False
 
 
 def _joined(held: JsonObject, containers: Iterable[EngineContainer]) -> Iterator[JoinedEndpoint]:

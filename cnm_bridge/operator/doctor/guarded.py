@@ -8,27 +8,25 @@ The command `cni-egress status` knows what the kernel has; here it becomes findi
 import asyncio
 import re
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Final
 
 from cni_bridge_spec import JsonError, JsonObject, as_object, get_int, get_objects, get_str, get_strings
 from cni_invoker import NetworkConfigurationList
 from cnm_bridge.core.lists.guard import is_guard, is_guarded
+from cnm_bridge.core.lists.plugins import bridges
 from cnm_bridge.operator.doctor.facts import Facts, Finding, GuardFacts, error, warning
-from cnm_bridge.operator.egress import EgressFailed, ask_egress
+from cnm_bridge.operator.egress import GUARD_RECORDS, EgressFailed, ask_egress
 
 _START: Final = "systemctl enable --now cni-egress"
 _SUBJECT: Final = "guarded networks"
 _ADDRESS: Final = re.compile(r"\[|[0-9.]+(/|:|$)|[0-9a-fA-F]*:[0-9a-fA-F]*:|host:")
 """How an entry begins that needs no daemon; every other one is a name, or a set that may have names."""
 _SHORT: Final = 12
-_RECORDS: Final = Path("/run/cni-egress/attachments")
-"""What the plugin has made since the host was started: Docker networks may be guarded by their options."""
 
 
 async def gather_guard(lists: Iterable[NetworkConfigurationList]) -> GuardFacts | None:
     """Return what is known about guarded networks; None if no list is guarded, and the plugin has never run."""
-    if not any(map(is_guarded, lists)) and not _RECORDS.exists():
+    if not any(map(is_guarded, lists)) and not GUARD_RECORDS.exists():
         return None
     try:
         status = as_object(await asyncio.to_thread(ask_egress, "status"), "the status")
@@ -82,6 +80,7 @@ def _check_status(facts: Facts, status: JsonObject) -> Iterator[Finding]:
             f"containers: {first} is missing; another program has removed it",
             fix="systemctl restart cni-egress" if status["isRunning"] is True else _START,
         )
+    yield from _check_bridges(facts, frozenset(get_strings(status, "guarded")))
     for conflict in get_strings(status, "conflicts"):
         yield warning(
             "guarded-mark",
@@ -89,6 +88,24 @@ def _check_status(facts: Facts, status: JsonObject) -> Iterator[Finding]:
             f"{conflict}, which has the bit of packets that guarded containers may send",
             advice='give the plugin egress another bit in all lists, such as "mark": "0x20000000"',
         )
+
+
+def _check_bridges(facts: Facts, guarded: frozenset[str]) -> Iterator[Finding]:
+    """Yield the Docker networks that are not guarded, and whose bridge is."""
+    lists = {configured.network.name: configured.network for configured in facts.networks}
+    for docker in facts.engine.networks:
+        found = lists.get(docker.configuration)
+        if found is None or docker.is_guarded or is_guarded(found):
+            continue
+        for bridge in guarded.intersection(bridges(found)):
+            yield error(
+                "guarded-bridge",
+                f"Docker network {docker.name}",
+                f"it is not guarded, but its bridge {bridge} is, because of a container that another network has or "
+                "had: its own containers reach nothing beyond the bridge",
+                advice="give each guarded network a list with a bridge of its own. The guard ends with the bridge: "
+                f"stop all containers on it, then ip link del {bridge} && cni-egress sweep",
+            )
 
 
 def _needs_daemon(network: NetworkConfigurationList) -> bool:

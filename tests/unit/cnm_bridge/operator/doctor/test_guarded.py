@@ -17,6 +17,7 @@ STATUS: JsonObject = {
     "needsDaemon": False,
     "attachments": 2,
     "mark": 0x10000000,
+    "guarded": [],
     "missing": [],
     "conflicts": [],
 }
@@ -79,6 +80,17 @@ def test_marks_of_others() -> None:
     conflict = "a routing rule of priority 9 uses the mark 0x10000000/0x10000000"
     (one,) = found(host(conflicts=[conflict]))
     assert (one.code, one.text.startswith(conflict)) == ("guarded-mark", True)
+
+
+def test_a_bridge_that_another_network_guards() -> None:
+    """A network that is not guarded cannot use it; one with the plugin in its list, or with options, can."""
+    guard = GuardFacts(status={**STATUS, "guarded": ["cni-blue"]})
+    (one,) = found(replace(HEALTHY, guard=guard))
+    assert (one.code, one.subject) == ("guarded-bridge", "Docker network blue")
+    assert "ip link del cni-blue" in one.advice
+    networks = (replace(HEALTHY.engine.networks[0], is_guarded=True),)
+    assert found(replace(HEALTHY, guard=guard, engine=replace(HEALTHY.engine, networks=networks))) == []
+    assert found(host("10.0.5.7", guarded=["cni-blue"])) == []
 
 
 def test_a_way_out() -> None:
