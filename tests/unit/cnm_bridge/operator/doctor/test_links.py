@@ -122,16 +122,7 @@ def test_links_that_the_host_need_not_have() -> None:
     """A container has the device, or the parent is in it."""
     links = {"lo": HostLink(mtu=65536)}
     device = configured({"type": "host-device", "device": "eth1"})
-    assert (
-        codes(
-            replace(
-                HEALTHY,
-                networks=(device,),
-                links=links,
-                endpoints=(JoinedEndpoint(container="web", configuration="blue"),),
-            )
-        )
-        == []
-    )
+    endpoint = JoinedEndpoint(container="web", configuration="blue")
+    assert codes(replace(HEALTHY, networks=(device,), links=links, endpoints=(endpoint,))) == []
     inner = configured({"type": "macvlan", "master": "eth0", "linkInContainer": True})
     assert codes(replace(HEALTHY, networks=(inner,), links=links)) == []

@@ -2,7 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Each thing that is in the way of a network is found, alone, with its place and a remedy."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from ipaddress import ip_interface, ip_network
 from pathlib import Path
@@ -20,6 +20,7 @@ from cnm_bridge.operator.networks.wanted import WantedNetwork, parse_wanted
 
 BLUE = parse_wanted("blue", subnets=["10.22.0.0/16", "fd22::/64"])
 LAN = parse_wanted("lan", subnets=["192.0.2.0/24"], ranges=["192.0.2.64/26"], parent="eth0", mtu=1500)
+STATIC: JsonObject = {"type": "ptp", "ipam": {"type": "static", "addresses": [{"address": "10.22.7.7/24"}]}}
 ISOLATED = parse_wanted("blue", subnets=["10.22.0.0/16"], isolated=True)
 
 
@@ -126,17 +127,10 @@ def test_a_bridge_of_before() -> None:
             {"lists": (listed(ranged("10.22.0.0/16", rangeStart="10.22.7.7", rangeEnd="10.22.7.9")),)},
             ("10.22.0.0/16 overlaps 10.22.0.0/16 of the list red", "another --subnet"),
         ),
-        (
-            {
-                "lists": (
-                    listed({"type": "ptp", "ipam": {"type": "static", "addresses": [{"address": "10.22.7.7/24"}]}}),
-                )
-            },
-            ("has the address 10.22.7.7 of the list red", "another --subnet"),
-        ),
+        ({"lists": (listed(STATIC),)}, ("has the address 10.22.7.7 of the list red", "another --subnet")),
         (
             {"links": {"eth9": link("10.0.0.7/8", kind=None)}, "routes": (route("10.0.0.0/8", "eth9"),)},
-            ("overlaps the host's route to 10.0.0.0/8 through eth9", "another --subnet; or add --allow-overlap"),
+            ("overlaps the host's route to 10.0.0.0/8 through eth9; choose another --subnet; or add --allow-overlap",),
         ),
         (
             {"routes": (route("10.22.0.0/16", "wg0"),)},
@@ -149,10 +143,7 @@ def test_a_bridge_of_before() -> None:
                 "another --subnet",
             ),
         ),
-        (
-            {"routes": (route("10.22.0.0/24", ""),)},
-            ("overlaps the host's route to 10.22.0.0/24;", "another --subnet"),
-        ),
+        ({"routes": (route("10.22.0.0/24", ""),)}, ("overlaps the host's route to 10.22.0.0/24;", "another --subnet")),
         (
             {"links": {"eth9": link("10.22.3.4/32", kind=None)}},
             ("has the host's address 10.22.3.4/32 on eth9", "another --subnet"),
@@ -228,13 +219,9 @@ def test_the_bridges_of_a_list() -> None:
     assert set(bridges(NetworkConfigurationList.from_document(document))) == {"cni-blue"}
 
 
-@pytest.mark.parametrize(
-    ("kind", "has_ports", "lists"),
-    [("vlan", False, ()), ("bridge", True, ()), ("bridge", False, (listed({"type": "bridge", "bridge": "other0"}),))],
-)
-def test_a_link_that_something_uses(kind: str, lists: Sequence[NetworkConfigurationList], *, has_ports: bool) -> None:
+def test_a_bridge_that_something_uses() -> None:
     """Its removal is not suggested."""
-    used = replace(link("10.22.0.1/16", kind=kind), has_ports=has_ports)
-    facts = replace(HOST, links={"other0": used}, routes=(route("10.22.0.0/16", "other0"),), lists=lists)
-    (found,) = find_collisions(BLUE, facts)
-    assert "overlaps the host's route to 10.22.0.0/16 through other0; choose" in found
+    found = replace(HOST, links={"b0": link("10.22.0.1/16")}, routes=(route("10.22.0.0/16", "b0"),))
+    by_link = replace(found, links={"b0": replace(found.links["b0"], has_ports=True)})
+    for used in (by_link, replace(found, lists=(listed({"type": "bridge", "bridge": "b0"}),))):
+        assert [" through b0; choose another --subnet" in text for text in find_collisions(BLUE, used)] == [True]

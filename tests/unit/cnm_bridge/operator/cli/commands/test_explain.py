@@ -116,10 +116,8 @@ def test_the_explanation_as_text(tmp_path: Path, plugins: FakePlugins) -> None:
     given = ("-o", "cni.ifname-prefix=lan", "--mac-address=02:11:22:33:44:55")
     done = explain(tmp_path, "--plugins", *given, "blue")
     assert plugins.commands
-    assert (
-        f"cni-bridge: whether there is a Docker network 'blue' is not known: Docker Engine at unix://{tmp_path}/none"
-        in (done.output)
-    )
+    doubt = f"whether there is a Docker network 'blue' is not known: Docker Engine at unix://{tmp_path}/none"
+    assert f"cni-bridge: {doubt}" in done.output
     assert "Its link lanN is moved" in done.output
     assert "MAC            02:11:22:33:44:55, set by the plugins" in done.output
     assert f"3. portmap ({tmp_path}/bin/portmap)" in done.output
@@ -196,10 +194,8 @@ def test_the_mode_of_a_container_on_several_networks(tmp_path: Path, plugins: Fa
     sandbox = ("-o", "cni.attach=sandbox")
     shown = explain(tmp_path, *sandbox, "blue").output
     assert "gets an address of 10.1.0.0/24, with the gateway 10.1.0.1.\n" in shown
-    assert (
-        "made in it by the plugins (mode sandbox), because cni.attach=sandbox.\nOn several networks it is moved."
-        in shown
-    )
+    how = "made in it by the plugins (mode sandbox), because cni.attach=sandbox.\nOn several networks it is moved."
+    assert how in shown
     assert "several networks" not in explain(tmp_path, "-o", "cni.attach=move", "blue").output
     named = ("-o", "com.docker.network.endpoint.ifname=wan7")
     assert "several networks" not in explain(tmp_path, *sandbox, *named, "blue").output
