@@ -15,6 +15,10 @@ from cnm_bridge.operator.cli.command import Command, ExitStatus
 from cnm_bridge.operator.cli.daemon_settings import asks_daemon
 from cnm_bridge.operator.cli.output import SHORT, Shown, Table, age, shows
 
+AFTER_FAILURE: Final = (
+    "do: remove the cause, e.g. install a plugin that is missing, then cni-bridge cleanup --run, or wait five minutes"
+)
+"""What to do about failed teardowns."""
 _TEARDOWNS: Final = (("PENDING TEARDOWN", "endpointId"), ("ATTEMPTS", "attempts"), ("LAST ERROR", "error"))
 _ADDRESSES: Final = (("UNCLAIMED", "id"), ("NETWORK", "network"), ("AGE", "age"), ("WHAT", "what"))
 _EXAMINED: Final = (
@@ -80,7 +84,7 @@ def show_left(
     teardowns, addresses = get_objects(document, "pendingTeardowns"), get_objects(document, "unclaimedAddresses")
     parts: list[Table | str] = ["\n".join(f"released {printable(what)}" for what in released)] if released else []
     if teardowns:
-        parts.append(Table(columns=_TEARDOWNS, rows=teardowns))
+        parts += [Table(columns=_TEARDOWNS, rows=teardowns), AFTER_FAILURE]
     if addresses:
         aged: list[JsonObject] = [{**address, "age": _age(address)} for address in addresses]
         parts.append(Table(columns=_ADDRESSES, rows=aged))

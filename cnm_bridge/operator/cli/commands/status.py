@@ -16,16 +16,20 @@ from cnm_bridge.core.options.cni_options import list_name
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.operator.cli.admin_client import AdminClient
 from cnm_bridge.operator.cli.command import Command, ExitStatus
+from cnm_bridge.operator.cli.commands.cleanup import AFTER_FAILURE
+from cnm_bridge.operator.cli.containers import ask_engine
 from cnm_bridge.operator.cli.daemon_settings import asks_daemon
 from cnm_bridge.operator.cli.options import seconds
-from cnm_bridge.operator.cli.output import SHORT, Shown, Table, count, shows
+from cnm_bridge.operator.cli.output import SHORT, Prose, Shown, Table, count, shows
 
 _PAUSE_S: Final = 0.1
 _LONGEST_PAUSE_S: Final = 1.6
 """An answer about thousands of endpoints takes the daemon a sixth of a second."""
 
 _WITHOUT_LIST: Final = (("NETWORK WITHOUT A LIST", "name"), ("NO LIST IS CALLED", "configuration"))
-_TEARDOWNS: Final = (("PENDING TEARDOWN", "endpointId"), ("ATTEMPTS", "attempts"), ("LAST ERROR", "error"))
+_TEARDOWNS: Final = (
+    *(("PENDING TEARDOWN", "endpointId"), ("NETWORK", "network"), ("ATTEMPTS", "attempts"), ("LAST ERROR", "error")),
+)
 _RELEASES: Final = (
     ("PENDING RELEASE", "address"),
     ("SECTION", "section"),
@@ -35,8 +39,13 @@ _RELEASES: Final = (
 _RUNNING: Final = (
     *(("PLUGIN RUNNING NOW", "plugin"), ("VERB", "verb"), ("CONTAINER ID", "containerId"), ("AGE", "age")),
 )
-_UNTRIED: Final = (("TEARDOWN UNDER WAY", "endpointId"),)
-_NOT_PUBLISHED: Final = (("PORTS NOT PUBLISHED", "id"), ("NETWORK", "network"), ("WHY", "notPublished"))
+_UNTRIED: Final = (("TEARDOWN UNDER WAY", "endpointId"), ("NETWORK", "network"))
+_NOT_PUBLISHED: Final = (("PORTS NOT PUBLISHED", "container"), ("NETWORK", "network"), ("WHY", "notPublished"))
+_ADVICE: Final = {
+    _TEARDOWNS: AFTER_FAILURE,
+    _NOT_PUBLISHED: "or make a network that can publish them the container's gateway (from Engine 28 on, gw-priority)",
+}
+"""What stands below a table."""
 
 _POOLS: Final = (
     *(("ADDRESS POOL", "subnet"), ("SECTION", "section"), ("PART", "part"), ("GATEWAY", "gateway")),
@@ -82,41 +91,50 @@ def status(settings: Settings, *, wait: float | None) -> tuple[Shown, ExitStatus
     problems = (
         document["pendingTeardowns"],
         _without_list(document),
-        _find_dhcp_problems(document),
+        _find_dhcp_problems(document, {}),
         get_objects(document, "pendingReleases"),
     )
     is_fine = not any(problems) and not (wait is not None and _is_busy(document))
-    return show_status(document), ExitStatus.FINE if is_fine else ExitStatus.FINDINGS
+    containers = _find_containers(document, settings.docker_host)
+    return show_status(document, containers), ExitStatus.FINE if is_fine else ExitStatus.FINDINGS
 
 
-def show_status(status: JsonObject) -> Shown:
-    """Return a verdict, and tables of what needs attention and what is under way."""
+def show_status(status: JsonObject, containers: Mapping[str, str]) -> Shown:
+    """Return a verdict, and tables of what needs attention and what is under way.
+
+    `containers`: endpoint → name of its container, as far as it is known.
+    """
     networks = get_objects(status, "networks")
     labels = {get_str(n, "id"): find_str(n, "name") or get_str(n, "id")[:SHORT] for n in networks}
-    endpoints: list[JsonObject] = [
-        {**endpoint, "network": labels.get(get_str(endpoint, "networkId"))}
-        for endpoint in get_objects(status, "endpoints")
+    endpoints = get_objects(status, "endpoints")
+    on = {get_str(endpoint, "id"): labels.get(get_str(endpoint, "networkId")) for endpoint in endpoints}
+    not_published: list[JsonObject] = [
+        {**one, "container": containers.get(get_str(one, "id")) or one["id"], "network": on[get_str(one, "id")]}
+        for one in endpoints
+        if find_str(one, "notPublished")
     ]
-    not_published = [endpoint for endpoint in endpoints if find_str(endpoint, "notPublished")]
-    untried: list[JsonObject] = [{"endpointId": one} for one in get_strings(status, "untriedTeardowns")]
+    pending: list[JsonObject] = [
+        {**one, "network": on.get(get_str(one, "endpointId"))} for one in get_objects(status, "pendingTeardowns")
+    ]
+    untried: list[JsonObject] = [
+        {"endpointId": one, "network": on.get(one)} for one in get_strings(status, "untriedTeardowns")
+    ]
     tables = (
         (_RUNNING, [{**one, "age": f"{_age_s(one):.0f}s"} for one in get_objects(status, "runningPlugins")]),
         (_WITHOUT_LIST, _without_list(status)),
-        (_TEARDOWNS, get_objects(status, "pendingTeardowns")),
+        (_TEARDOWNS, pending),
         (_RELEASES, get_objects(status, "pendingReleases")),
         (_UNTRIED, untried),
         (_NOT_PUBLISHED, not_published),
-        (_DHCP, _find_dhcp_problems(status)),
+        (_DHCP, _find_dhcp_problems(status, containers)),
         (_POOLS, get_objects(status, "pools")),
     )
-    return Shown(
-        document=status,
-        parts=[
-            _verdict(status),
-            *(Table(columns=columns, rows=rows) for columns, rows in tables if rows),
-            *([] if networks else [_FIRST_NETWORK]),
-        ],
-    )
+    parts: list[Table | Prose | str] = [_verdict(status)]
+    for columns, rows in tables:
+        if rows:
+            parts.append(Table(columns=columns, rows=rows))
+            parts += [_ADVICE[columns]] if columns in _ADVICE else []
+    return Shown(document=status, parts=parts if networks else [*parts, _FIRST_NETWORK])
 
 
 def _is_busy(status: JsonObject) -> bool:
@@ -142,7 +160,7 @@ def _verdict(status: JsonObject) -> str:
                 (len(get_objects(status, "pendingReleases")), "release", "failed, and will be repeated"),
                 (len(_without_list(status)), "network", "without a list: no container starts on it"),
                 (not_published, "endpoint", "without published ports"),
-                (len(_find_dhcp_problems(status)), "problem", "of DHCP"),
+                (len(_find_dhcp_problems(status, {})), "problem", "of DHCP"),
             )
         ),
     )
@@ -165,15 +183,16 @@ def _age_s(plugin: JsonObject) -> float:
     return float(str(plugin["ageS"]))
 
 
-def _find_dhcp_problems(status: JsonObject) -> list[JsonObject]:
+def _find_dhcp_problems(status: JsonObject, containers: Mapping[str, str]) -> list[JsonObject]:
     """Return the daemons that do not answer, and the endpoints without their lease: `subject` and `error`."""
     found: list[JsonObject] = []
     for daemon in get_objects(status, "dhcp"):
         if find_str(daemon, "error"):
             found.append({"subject": f"daemon at {get_str(daemon, 'socket')}", "error": get_str(daemon, "error")})
         found += (
-            {"subject": f"lease of {get_str(lost, 'endpointId')[:SHORT]}", "error": get_str(lost, "error")}
+            {"subject": f"lease of {containers.get(one) or one[:SHORT]}", "error": get_str(lost, "error")}
             for lost in get_objects(daemon, "lost")
+            for one in [get_str(lost, "endpointId")]
         )
     return found
 
@@ -199,6 +218,20 @@ def _with_names(document: JsonObject, docker_host: str) -> JsonObject:
         names = {} if found is None else {"name": found.name, "configuration": list_name(found, lists)}
         named.append({**network, **names})
     return {**document, "networks": named}
+
+
+def _find_containers(document: JsonObject, docker_host: str) -> Mapping[str, str]:
+    """Return endpoint → name of its container, if a table names any and the engine answers."""
+    named = any(find_str(one, "notPublished") for one in get_objects(document, "endpoints")) or any(
+        get_objects(daemon, "lost") for daemon in get_objects(document, "dhcp")
+    )
+    if not named or get_object(document, "engine")["isUp"] is not True:
+        return {}
+    try:
+        containers, _ = ask_engine(docker_host, _ENGINE_LIMIT_S)
+    except EngineUnavailable:
+        return {}
+    return {network.endpoint_id: container.name for container in containers for network in container.networks}
 
 
 async def _ask_engine(host: str, ids: Iterable[str]) -> Mapping[str, EngineNetwork]:

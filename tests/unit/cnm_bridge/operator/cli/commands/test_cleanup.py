@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from cni_bridge_spec import JsonObject
 from cnm_bridge.operator.cli.admin_client import DaemonError
 from cnm_bridge.operator.cli.command import ExitStatus
-from cnm_bridge.operator.cli.commands.cleanup import pick, show_left
+from cnm_bridge.operator.cli.commands.cleanup import AFTER_FAILURE, pick, show_left
 from cnm_bridge.operator.cli.main import main
 from cnm_bridge.operator.cli.output import Table
 
@@ -36,6 +36,12 @@ def test_a_comparison_that_is_incomplete_or_finds_something(change: JsonObject) 
     """Both are findings."""
     _, status = show_left({**NOTHING, **change}, is_compared=True)
     assert status is ExitStatus.FINDINGS
+
+
+def test_a_failed_teardown() -> None:
+    """What to do comes last."""
+    shown, _ = show_left({**NOTHING, "pendingTeardowns": [{"endpointId": "88", "attempts": 3, "error": "no plugin"}]})
+    assert shown.parts[1:] == [AFTER_FAILURE]
 
 
 def test_without_a_comparison_the_engine_is_not_needed() -> None:

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from cni_bridge_spec import JsonObject, get_objects
 from cnm_bridge.operator.cli.admin_client import AdminClient
+from cnm_bridge.operator.cli.commands.cleanup import AFTER_FAILURE
 from cnm_bridge.operator.cli.commands.status import show_status
 from cnm_bridge.operator.cli.main import main
 from cnm_bridge.operator.cli.output import render
@@ -48,7 +49,7 @@ STATUS: JsonObject = {
 def render_status(document: JsonObject) -> str:
     """Return what the command prints into a pipe."""
     with redirect_stdout(StringIO()) as printed:
-        render(show_status(document), as_json=False, no_trunc=False)
+        render(show_status(document, {"77" * 32: "web"}), as_json=False, no_trunc=False)
     return printed.getvalue()
 
 
@@ -70,6 +71,7 @@ def test_pools() -> None:
 
 
 PENDING: JsonObject = {"endpointId": "88" * 32, "attempts": 3, "error": "plugin firewall failed"}
+GATEWAY = "or make a network that can publish them the container's gateway (from Engine 28 on, gw-priority)"
 RUNNING: JsonObject = {"plugin": "bridge", "verb": "ADD", "containerId": "99" * 32, "ageS": 2.4}
 
 
@@ -81,10 +83,7 @@ RUNNING: JsonObject = {"plugin": "bridge", "verb": "ADD", "containerId": "99" * 
             {"untriedTeardowns": ["88" * 32]},
             "fine: the Docker Engine answers; 1 network, 2 endpoints, 1 teardown under way",
         ),
-        (
-            {"engine": {"isUp": False, "identity": None, "rounds": 2}},
-            "attention: the Docker Engine does not answer",
-        ),
+        ({"engine": {"isUp": False, "identity": None, "rounds": 2}}, "attention: the Docker Engine does not answer"),
         (
             {"engine": {"isUp": None, "identity": None, "rounds": 0}},
             "fine: the daemon has just started; 1 network, 2 endpoints",
@@ -93,18 +92,9 @@ RUNNING: JsonObject = {"plugin": "bridge", "verb": "ADD", "containerId": "99" * 
             {"engine": {"isUp": True, "identity": "UFZ2", "rounds": 0}},
             "fine: the daemon has just started; 1 network, 2 endpoints",
         ),
-        (
-            {"pendingTeardowns": [PENDING]},
-            "attention: 1 teardown failed, and will be repeated",
-        ),
-        (
-            {"runningPlugins": [{**RUNNING, "ageS": 61.2}, RUNNING]},
-            "attention: bridge ADD has been running for 61 s",
-        ),
-        (
-            {"runningPlugins": [RUNNING]},
-            "fine: the Docker Engine answers; 1 network, 2 endpoints",
-        ),
+        ({"pendingTeardowns": [PENDING]}, "attention: 1 teardown failed, and will be repeated"),
+        ({"runningPlugins": [{**RUNNING, "ageS": 61.2}, RUNNING]}, "attention: bridge ADD has been running for 61 s"),
+        ({"runningPlugins": [RUNNING]}, "fine: the Docker Engine answers; 1 network, 2 endpoints"),
     ],
 )
 def test_the_first_line_is_a_verdict(changes: JsonObject, verdict: str) -> None:
@@ -115,18 +105,25 @@ def test_the_first_line_is_a_verdict(changes: JsonObject, verdict: str) -> None:
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({"pendingTeardowns": [PENDING]}, ["888888888888      3         plugin firewall failed"]),
+        (
+            {"pendingTeardowns": [{**PENDING, "endpointId": "77" * 32}]},
+            ["777777777777      blue     3         plugin firewall failed", "", AFTER_FAILURE],
+        ),
         (
             {"runningPlugins": [RUNNING]},
             ["PLUGIN RUNNING NOW  VERB  CONTAINER ID  AGE", "bridge              ADD   999999999999  2s"],
         ),
-        ({"untriedTeardowns": ["88" * 32]}, ["TEARDOWN UNDER WAY", "888888888888"]),
+        ({"untriedTeardowns": ["88" * 32]}, ["TEARDOWN UNDER WAY  NETWORK", "888888888888        -"]),
         (
             {"endpoints": [{**get_objects(STATUS, "endpoints")[0], "notPublished": "there is no portmap"}]},
-            ["PORTS NOT PUBLISHED  NETWORK  WHY", "777777777777         blue     there is no portmap"],
+            ["PORTS NOT PUBLISHED  NETWORK  WHY", "web                  blue     there is no portmap", "", GATEWAY],
+        ),
+        (
+            {"dhcp": [{"socket": "/run/d", "error": None, "lost": [{"endpointId": "77" * 32, "error": "late"}]}]},
+            ["DHCP WITHOUT  ERROR", "lease of web  late"],
         ),
     ],
-    ids=["failed teardowns", "running plugins", "teardowns under way", "unpublished ports"],
+    ids=["failed teardowns", "running plugins", "teardowns under way", "unpublished ports", "leases"],
 )
 def test_what_an_operator_should_know_has_a_table(changes: JsonObject, expected: list[str]) -> None:
     """It is the last one."""
