@@ -21,10 +21,16 @@ _COMMAND: Final = "cni-egress"
 _LIMIT_S: Final = 120.0
 """A change of the policy of a thousand containers takes a minute or two."""
 _BEGINNING: Final = "Error: "
+_USAGE: Final = 2
+"""Its exit status, and that of `cni-bridge`, if a name or an option is wrong."""
 
 
 class EgressFailed(Refused):
     """`cni-egress` is missing, or has refused the request; the text is its own."""
+
+    def __init__(self, text: str, exit_status: int = 1) -> None:
+        super().__init__(text)
+        self.exit_status = exit_status
 
 
 def ask_egress(*arguments: str, expected: tuple[int, ...] = (0,)) -> JsonValue:
@@ -42,9 +48,10 @@ def ask_egress(*arguments: str, expected: tuple[int, ...] = (0,)) -> JsonValue:
         ended = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=_LIMIT_S)
     except (OSError, subprocess.TimeoutExpired) as exc:
         raise EgressFailed(f"{_COMMAND} cannot be run: {exc}") from exc
-    if ended.returncode not in expected:
+    is_failure = ended.returncode != 0 and not ended.stdout.strip()  # of versions that fail with an expected status
+    if is_failure or ended.returncode not in expected:
         lines = ended.stderr.strip().splitlines() or [f"{_COMMAND} has failed"]
-        raise EgressFailed(lines[-1].removeprefix(_BEGINNING))
+        raise EgressFailed(lines[-1].removeprefix(_BEGINNING), _USAGE if ended.returncode == _USAGE else 1)
     return _parse(ended.stdout)
 
 

@@ -167,14 +167,20 @@ def run_daemon(
         raise click.ClickException(str(exc)) from exc
 
 
+class _Unanswered(click.ClickException):
+    """A question whose answer is the exit status, 0 or 1, has none."""
+
+    exit_code = 2
+
+
 @contextmanager
-def _errors() -> Iterator[None]:
+def _errors(failure: type[click.ClickException] = click.ClickException) -> Iterator[None]:
     try:
         yield
     except PermissionError as exc:
-        raise click.ClickException(f"{exc.filename or 'the kernel'}: only root may do that") from exc
+        raise failure(f"{exc.filename or 'the kernel'}: only root may do that") from exc
     except (BadEntry, BadRecord, NftFailed, NoResponder, OSError) as exc:
-        raise click.ClickException(str(exc)) from exc
+        raise failure(str(exc)) from exc
 
 
 def _print(document: JsonValue) -> None:
@@ -276,7 +282,7 @@ def _show_change(network: str, changed: Changed, *, is_json: bool) -> None:
     if changed.attachments:
         click.echo(f"changed: {len(changed.changed)} of {changed.attachments} containers on {network}")
     else:
-        click.echo(f"no container is on {network}, so nothing was changed")
+        click.echo(f"no container is on {network}, so nothing was changed; `cni-egress ls` shows the networks")
     for one in changed.covered:
         click.echo(f"note: {one}")
 
@@ -288,11 +294,13 @@ def _show_change(network: str, changed: Changed, *, is_json: bool) -> None:
 @_DIRECTORY
 @click.pass_context
 def check(context: click.Context, /, *, container: str, destination: str, is_json: bool, directory: Path) -> None:
-    """Ask the kernel's tables whether a container may connect. The exit status is 0 if it may, and 1 if not.
+    """Ask the kernel's tables whether a container may connect.
+
+    The exit status is 0 if it may, 1 if not, and 2 without an answer.
 
     CONTAINER is a container ID, or the beginning of one. DESTINATION is a name or an address.
     """
-    with _errors():
+    with _errors(_Unanswered):
         answer = check_destination(Records(directory), container, Destination.parse(destination))
     if answer is None:
         raise click.UsageError(f"no guarded container has the ID or the address {container}")

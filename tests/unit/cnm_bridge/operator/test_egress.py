@@ -38,6 +38,9 @@ def test_an_error(install: Callable[[str], None]) -> None:
     with pytest.raises(EgressFailed, match=r"^bad entry$"):
         ask_egress("allow")
     assert ask_egress("check", expected=(0, 1)) == {}
+    install("""echo 'Usage: x' >&2; echo 'Error: write NAME:PORT' >&2; exit 1""")
+    with pytest.raises(EgressFailed, match=r"^write NAME:PORT$"):
+        ask_egress("check", expected=(0, 1))
 
 
 def test_something_else(install: Callable[[str], None]) -> None:
