@@ -44,6 +44,7 @@ class ContainerNetwork:
 
     Attributes:
         id: The network's ID; "" before the container is started first.
+        endpoint_id: "" while the container does not run.
         addresses: The addresses, without prefix length.
     """
 
@@ -240,7 +241,12 @@ def take_inventory(
         containers, names = ask_engine(docker_host, limit_s)
     except EngineUnavailable as exc:
         notes.append(f"names of containers are not known: {exc}")
-    by_endpoint = {network.endpoint_id: container for container in containers for network in container.networks}
+    by_endpoint = {
+        network.endpoint_id: container
+        for container in containers
+        for network in container.networks
+        if network.endpoint_id  # a container that does not run has none
+    }
     return Inventory(
         document=document, containers=by_endpoint, all_containers=containers, network_names=names, notes=notes
     )

@@ -2,12 +2,15 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """`cni-bridge egress ls`: Docker's names in place of those of CNI."""
 
+from pathlib import Path
+
 import pytest
 
 from cni_bridge_spec import JsonObject
 from cnm_bridge.core.errors import UnknownName
+from cnm_bridge.operator.cli.admin_client import AdminClient
 from cnm_bridge.operator.cli.commands.egress import GuardedNames, show_policies
-from cnm_bridge.operator.cli.containers import Container, Inventory
+from cnm_bridge.operator.cli.containers import Container, ContainerNetwork, Inventory, take_inventory
 from cnm_bridge.operator.cli.output import Shown, render
 
 AGENTS, OTHERS = "6f" * 32, "7f" * 32
@@ -108,6 +111,14 @@ def test_one_network(names: GuardedNames, capsys: pytest.CaptureFixture[str]) ->
 def test_nothing_is_there(names: GuardedNames, capsys: pytest.CaptureFixture[str]) -> None:
     """The text says so."""
     assert printed(show_policies(names, [], None), capsys) == ["No container is on a guarded network."]
+
+
+def test_a_refusal_without_a_container(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not that of a container that does not run, which Docker lists with an empty ID of its endpoint."""
+    stopped = Container(id=WEB, name="stopped", image="box", state="exited", networks=(ContainerNetwork(key="lan"),))
+    monkeypatch.setattr(AdminClient, "get", lambda *_, **__: {"networks": [], "endpoints": []})
+    monkeypatch.setattr("cnm_bridge.operator.cli.containers.ask_engine", lambda *_: ((stopped,), {}))
+    assert GuardedNames(take_inventory(AdminClient(Path()), "")).container("") == "?"
 
 
 def test_names(names: GuardedNames) -> None:
