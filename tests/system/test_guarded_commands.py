@@ -151,6 +151,9 @@ def test_an_allow_list_in_an_option(host: Host) -> None:
     made = host.scene.network(lists, *options)
     done = host.run("egress", "allow", made, "a.example")
     assert (done.returncode, "is in the option cni.egress.allow of its Docker network" in done.stderr) == (1, True)
+    host.container(made)
+    advised = f"{Path(sys.executable).parent}/{done.stderr.split('`')[1]} 203.0.112.7"
+    assert f"changed: 1 of 1 containers on {lists}" in host.lab.run("sh", "-c", advised).stdout
     # Neither network may be on the bridge of the other.
     plain, null = host.make(), ("--ipam-driver", "null", "-o")
     refused = host.scene.creation_refusal(*null, f"cni.network={lists}")

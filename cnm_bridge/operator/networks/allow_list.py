@@ -13,7 +13,7 @@ from cni_invoker.errors import ConfigurationNotFound
 from cnm_bridge.core.engine_facts.network import EngineNetwork
 from cnm_bridge.core.errors import Refused
 from cnm_bridge.core.lists.guard import is_guard, is_guarded, parse_egress
-from cnm_bridge.core.options.cni_options import CONFIGURATION
+from cnm_bridge.core.options.cni_options import list_name
 from cnm_bridge.core.settings import Settings
 from cnm_bridge.operator.host import write_whole
 from cnm_bridge.operator.networks.creation import ENGINE_LIMIT_S
@@ -83,10 +83,11 @@ async def find_allow_list(settings: Settings, name: str) -> AllowList:
     if network is None or network.driver != settings.driver_name:
         driver = "is none of Docker" if network is None else f"is of driver {network.driver}"
         raise Refused(f"the network {name} {driver}; `cni-bridge ls --networks` shows those of {settings.driver_name}")
-    _refuse_options(network)
-    configuration = network.options.get(CONFIGURATION, name)
+    index = ConfigurationDirectories(settings.cni_conf_dirs).index()
+    configuration = list_name(network, index.names)
+    _refuse_options(network, configuration)
     try:
-        found = ConfigurationDirectories(settings.cni_conf_dirs).index().find(configuration)
+        found = index.find(configuration)
     except ConfigurationNotFound as exc:
         raise Refused(str(exc)) from exc
     if not is_guarded(found):
@@ -109,12 +110,13 @@ async def find_allow_list(settings: Settings, name: str) -> AllowList:
     return AllowList(configuration=configuration, file=found.source, content=content, entries=entries)
 
 
-def _refuse_options(network: EngineNetwork) -> None:
+def _refuse_options(network: EngineNetwork, configuration: str) -> None:
     """Refuse a network whose allow-list Docker has: a change would be lost with the next start of a container."""
     if parse_egress(network.options).guards:
         raise Refused(
             f"the allow-list of {network.name} is in the option cni.egress.allow of its Docker network, which Docker "
             "cannot change: make the network again, best with its list in a file, which can be changed: cni-bridge "
             f"network create {network.name} --allow ENTRY. Only until they are started again, its containers have what "
-            "`cni-egress allow` and `cni-egress deny` say"
+            f"`cni-egress allow {configuration}` and `cni-egress deny {configuration}` say, as all on the list "
+            f"{configuration}"
         )
