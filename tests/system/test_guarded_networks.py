@@ -370,7 +370,8 @@ def test_a_way_out_that_is_made_later(guarded: Guarded, beside_ours: Sequence[st
     """The daemon cannot refuse a network of another driver; the next round finds it, once, and when it has gone."""
     lab, foreign = guarded.lab, guarded.scene.builtin_network()
     container = guarded.run(guarded.network)
-    lab.docker("network", "connect", *beside_ours, foreign, container.name)
+    guarded.scene.refusal("network", "connect", guarded.scene.bridge_network()[0], container.name)
+    lab.docker("network", "connect", *beside_ours, foreign, container.name)  # Docker now lists the refused one, too
 
     def found() -> list[str]:
         lab.request(ADMIN_SOCKET, "POST", "/v1/compare", timeout_s=60)

@@ -11,7 +11,9 @@ The relevant part of one element of `GET /containers/json` (Docker Engine API 1.
 
 dockerd returns, without a lock, a copy that it makes whenever it stores the container. The key of a network is the name
 that was used to connect the container, which may be the beginning of its ID. `NetworkID` is empty before the first
-start. A network that a running container is being connected to is not included yet.
+start. A network that a running container is being connected to is not included yet. One to which it could not be
+connected stays, with the ID of an endpoint that has gone or none, and cannot be removed before the container is stopped
+(moby `daemon/container_operations.go`, ConnectToNetwork).
 
 Which containers can change the host's network, dockerd's `hostconfig.json` says. The kernel asks whether a process has
 CAP_NET_ADMIN in the user namespace that owns a network namespace. A container is in the host's user namespace unless

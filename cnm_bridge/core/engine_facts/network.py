@@ -104,6 +104,10 @@ class EngineNetwork:
     endpoints: Mapping[str, EngineEndpoint]
     compose_name: str | None = None
 
+    def has_container(self, container_id: str) -> bool:
+        """Return whether a container has an endpoint; Docker also lists networks for it on which it has none."""
+        return any(endpoint.container_id == container_id for endpoint in self.endpoints.values())
+
     @classmethod
     def from_json(cls, document: JsonObject) -> Self:
         """Read the answer to `GET /networks/{id}`."""

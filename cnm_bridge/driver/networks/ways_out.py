@@ -22,7 +22,7 @@ from cnm_bridge.core.endpoint import Endpoint
 from cnm_bridge.core.engine_facts.container import EngineContainer
 from cnm_bridge.core.engine_facts.network import EngineNetwork
 from cnm_bridge.core.errors import BridgeError, EngineSilent, EngineUnavailable, Refused
-from cnm_bridge.core.lists.guard import EgressOptions, OtherNetworks, is_guarded
+from cnm_bridge.core.lists.guard import OTHER_NETWORKS, EgressOptions, OtherNetworks, is_guarded
 from cnm_bridge.core.options.cni_options import parse_options
 from cnm_bridge.driver.networks.plan_endpoint import EndpointPlanner
 from cnm_bridge.driver.networks.privileges import Privileges
@@ -42,9 +42,6 @@ _AT_ONCE: Final = 100
 _LISTED_S: Final = 0.3
 """How long after its event Docker may list a network of a container."""
 _IN_SANDBOX: Final = frozenset({Phase.JOINING, Phase.JOINED})
-_REMEDY: Final = (
-    "take the container off it, make it --internal, or make the guarded network with -o cni.egress.other-networks=allow"
-)
 
 
 @dataclass(slots=True)
@@ -154,14 +151,17 @@ class WaysOut:
                 log.warning("endpoint.way_out_closed", endpoint_id=endpoint_id, network=network.name)
         return tuple(left)
 
-    def _refuse(self, names: Iterable[str], guarded: Iterable[EndpointRecord]) -> None:
+    def _refuse(self, names: Collection[str], guarded: Iterable[EndpointRecord]) -> None:
         """Refuse ways out, or log them where the guarded network allows them."""
         shown = ", ".join(names)
         for record in guarded if shown else ():
             if not self._allows(record):
+                are, them = ("is", "it") if len(names) == 1 else ("are", "them")
                 raise Refused(
-                    f"the container would be on the guarded network {self._name(record)} and on {shown}, which is "
-                    f"neither guarded nor internal, so that it could reach everything: {_REMEDY}"
+                    f"the container would be on the guarded network {self._name(record)} and on {shown}, which {are} "
+                    f"neither guarded nor internal, so that it could reach everything: take the container off {them} "
+                    "(docker network disconnect; if it runs, docker stop first, because Docker lists a refused network "
+                    f"all the same), make {them} --internal, or make the guarded network with -o {OTHER_NETWORKS}=allow"
                 )
             log.warning("endpoint.way_out_allowed", endpoint_id=record.id, networks=shown)
 
@@ -233,7 +233,8 @@ class WaysOut:
                 records = self._joined(map(EndpointId, container.endpoint_ids & self._guarded))
                 networks = {record.network_id for record in records}
                 if records:
-                    yield container, records, await self._open_networks(container, networks, known)
+                    listed = await self._open_networks(container, networks, known)
+                    yield container, records, tuple(one for one in listed if one.has_container(container.id))
 
     def _joined(self, endpoint_ids: Iterable[EndpointId]) -> Sequence[EndpointRecord]:
         """Return the joined ones of guarded endpoints, without those of networks that allow ways out."""
@@ -247,7 +248,7 @@ class WaysOut:
     async def _open_networks(
         self, container: EngineContainer, guarded: Collection[str], known: dict[str, EngineNetwork | None]
     ) -> tuple[EngineNetwork, ...]:
-        """Return a container's networks that are neither internal nor guarded, as those with an ID in `guarded` are.
+        """Return the networks listed for a container that are neither internal nor guarded, as those in `guarded` are.
 
         `known` has the networks that the engine has described already, by ID or name.
         """

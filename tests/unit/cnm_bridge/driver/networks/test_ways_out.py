@@ -301,7 +301,8 @@ async def test_a_daemon_that_has_just_started(ways_out: WaysOut, engine: Known, 
     """The engine is asked although it is not known to be up."""
     version.lose()
     engine.add("open", "o" * 64)
-    with pytest.raises(Refused, match="and on open, which"):
+    engine.add("more", "p" * 64)
+    with pytest.raises(Refused, match=r"and on open, more, which are neither .* off them"):
         await ways_out.refuse(guarded())
 
 
@@ -316,8 +317,9 @@ async def test_a_network_that_is_connected_later_and_closed(store: Store, ways_o
     """The container is taken off each; where that fails, the network is a finding, and is tried again."""
     await keep(store, AGENTS, "agents", **{"cni.egress.other-networks": "disconnect"})
     await put(store, guarded())
-    for name in ("open", "other"):
+    for name in ("open", "other", "listed"):
         engine.add(name, name * 16)
+    engine.networks["listed"] = replace(engine.networks["listed"], endpoints={})  # the connection was refused
     engine.add("last", "9" * 64, internal=True)
     engine.refuses = ("other",)
     with structlog.testing.capture_logs() as logged:
@@ -334,7 +336,7 @@ async def test_a_network_that_is_connected_later_and_closed(store: Store, ways_o
     engine.failure = None
     engine.refuses = ()
     await ways_out.look()
-    assert [*engine.networks] == ["agents", "last"]
+    assert [*engine.networks] == ["agents", "listed", "last"]
     assert ways_out.found == {}
 
 
