@@ -64,6 +64,16 @@ def test_a_bridge_with_another_address(private_scene: Scene) -> None:
     private_scene.run(network)
 
 
+def test_a_network_that_docker_only_lists(private_scene: Scene) -> None:
+    """A refused `docker network connect` stays in Docker's list, and would be repeated when the container starts."""
+    lab, (network, _), (refused, _) = private_scene.lab, private_scene.bridge_network(), private_scene.bridge_network()
+    container = private_scene.run(network, "--stop-timeout", "0").name
+    private_scene.refusal("network", "connect", "--driver-opt", "cni.nonsense=1", refused, container)
+    lab.docker("network", "connect", private_scene.bridge_network()[0], container)  # which updates the list
+    assert "is not connected" in private_scene.refusal("network", "disconnect", "--force", refused, container)
+    fix(lab, "not-joined")
+
+
 def test_dead_reservations(private_scene: Scene) -> None:
     """A reservation without a container, and one of a container that runs, which stays."""
     lab, subnet = private_scene.lab, private_scene.subnet()

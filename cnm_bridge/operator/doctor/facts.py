@@ -90,6 +90,14 @@ class JoinedEndpoint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UnjoinedContainer:
+    """A running container that is not on some of the networks of our driver that Docker lists for it."""
+
+    container: str
+    networks: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GuardFacts:
     """What guards the containers of guarded networks."""
 
@@ -170,6 +178,7 @@ class Facts:
     Attributes:
         sysctls: Values by name, e.g. `net.ipv4.ip_forward`; without those that the kernel does not have.
         endpoints: The endpoints in running containers; empty if no daemon answers.
+        unjoined: Running containers that were not connected; empty if no daemon answers.
         guard: What guards the containers of guarded networks; None if there is no such network.
     """
 
@@ -185,6 +194,7 @@ class Facts:
     sections: Sequence[ConfiguredNetwork] = ()
     links: Mapping[str, HostLink] = field(default_factory=dict)
     endpoints: Sequence[JoinedEndpoint] = ()
+    unjoined: Sequence[UnjoinedContainer] = ()
     guard: GuardFacts | None = None
 
 

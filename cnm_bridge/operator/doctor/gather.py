@@ -10,6 +10,7 @@ from typing import Final
 from cni_bridge_spec import JsonObject, find_str, get_objects, get_str, get_strings
 from cni_invoker import ConfigurationDirectories
 from cnm_bridge.core.engine_facts.container import EngineContainer
+from cnm_bridge.core.engine_facts.network import EngineNetwork
 from cnm_bridge.core.errors import BadOption, EngineRefused, EngineUnavailable, KernelError
 from cnm_bridge.core.lists.guard import parse_egress
 from cnm_bridge.core.options.cni_options import list_name
@@ -20,6 +21,7 @@ from cnm_bridge.operator.doctor.facts import (
     Facts,
     InstallationFacts,
     JoinedEndpoint,
+    UnjoinedContainer,
 )
 from cnm_bridge.operator.doctor.firewall import gather_firewall
 from cnm_bridge.operator.doctor.guarded import gather_guard
@@ -54,7 +56,7 @@ async def gather(settings: Settings, mistakes: Sequence[str], held: JsonObject |
     directories = ConfigurationDirectories(settings.cni_conf_dirs)
     index = directories.index()
     lists = tuple(index.find(name) for name in index.names)
-    engine, containers = await _gather_engine(settings, index.names, quick=quick)
+    engine, containers, docker_networks = await _gather_engine(settings, index.names, quick=quick)
     section_lists, broken_sections = find_sections(directories)
     kernel = Kernel(reply_limit_s=settings.netlink_timeout_s)
     used = None if held is None else await _find_used(kernel, held)
@@ -72,6 +74,7 @@ async def gather(settings: Settings, mistakes: Sequence[str], held: JsonObject |
         routes=routes,
         links=links,
         endpoints=() if held is None else tuple(_joined(held, containers)),
+        unjoined=() if held is None else tuple(find_unjoined(held, containers, docker_networks)),
         guard=await gather_guard(lists),
         conf_dirs=settings.cni_conf_dirs,
         bin_dirs=settings.cni_bin_dirs,
@@ -92,19 +95,19 @@ async def gather(settings: Settings, mistakes: Sequence[str], held: JsonObject |
 
 async def _gather_engine(
     settings: Settings, lists: Collection[str], *, quick: bool
-) -> tuple[EngineFacts, Sequence[EngineContainer]]:
+) -> tuple[EngineFacts, Sequence[EngineContainer], Sequence[EngineNetwork]]:
     engine = Engine(settings.docker_host, _ENGINE_LIMIT_S)
     try:
         found = await engine.describe()
+        containers = await engine.containers()  # before the networks: see `find_unjoined`
         ids = await engine.network_ids(settings.driver_name)
         found_networks = [network for one in ids if (network := await engine.find_network(one)) is not None]
-        containers = await engine.containers()
         is_plugin = ":" in settings.driver_name and settings.driver_name in found.network_drivers
         # a manager would pass the request for a network of scope global on to the swarm
         is_asked = is_plugin and settings.scope is Scope.LOCAL and not quick
         is_found = not is_asked or await finds_driver(engine, settings.driver_name)
     except EngineUnavailable as exc:
-        return EngineFacts(address=settings.docker_host, silence=str(exc)), ()
+        return EngineFacts(address=settings.docker_host, silence=str(exc)), (), ()
     facts = EngineFacts(
         address=settings.docker_host,
         version=found.version,
@@ -122,7 +125,7 @@ async def _gather_engine(
         namesake=next((one for one in found.network_drivers if one == f"{settings.driver_name}:latest"), ""),
         unused_plugin="" if is_found else settings.driver_name,
     )
-    return facts, containers
+    return facts, containers, found_networks
 
 
 def _is_guarded(options: Mapping[str, str]) -> bool:
@@ -142,6 +145,25 @@ def _joined(held: JsonObject, containers: Iterable[EngineContainer]) -> Iterator
                 configuration=find_str(endpoint, "configuration") or "",
                 ways_out=get_strings(endpoint, "waysOut"),
             )
+
+
+def find_unjoined(
+    held: JsonObject, containers: Iterable[EngineContainer], networks: Iterable[EngineNetwork]
+) -> Iterator[UnjoinedContainer]:
+    """Yield running containers for which Docker lists networks that they are not on.
+
+    `networks` were described after `containers` were listed, and these after the daemon's endpoints: so a container
+    that starts or stops meanwhile has its endpoint in one of them.
+    """
+    network_of = {get_str(one, "id"): get_str(one, "networkId") for one in get_objects(held, "endpoints")}
+    described = tuple(networks)
+    for container in containers:
+        on = {network_of.get(one) for one in container.endpoint_ids}
+        listed = {*container.networks, *container.networks.values()}  # without an ID if not even an endpoint was made
+        found = [one for one in described if not listed.isdisjoint((one.id, one.name)) and one.id not in on]
+        names = tuple(one.name for one in found if not one.has_container(container.id))
+        if names and container.is_running:
+            yield UnjoinedContainer(container=container.name, networks=names)
 
 
 async def _find_used(kernel: Kernel, held: JsonObject) -> frozenset[str] | None:

@@ -37,17 +37,25 @@ async def gather_guard(lists: Iterable[NetworkConfigurationList]) -> GuardFacts 
 
 def check_guarded(facts: Facts) -> Iterator[Finding]:
     """Yield what is wrong with guarded networks."""
-    for endpoint in facts.endpoints:
-        if endpoint.ways_out:
-            others = " and ".join(endpoint.ways_out)
-            yield error(
-                "guarded-way-out",
-                f"container {endpoint.container}",
-                f"it is on a guarded network, and on {others}, which is neither guarded nor internal: it reaches "
-                "everything there",
-                fix=f"docker network disconnect {endpoint.ways_out[0]} {endpoint.container}",
-                advice="cni.egress.other-networks=allow, an option of the guarded network, if that is meant",
-            )
+    for container, others in {one.container: one.ways_out for one in facts.endpoints if one.ways_out}.items():
+        yield error(
+            "guarded-way-out",
+            f"container {container}",
+            f"it is on a guarded network, and on {' and '.join(others)}, which {'is' if len(others) == 1 else 'are'} "
+            "neither guarded nor internal: it reaches everything there",
+            fix=_disconnect(container, others),
+            advice="cni.egress.other-networks=allow, an option of the guarded network, if that is meant",
+        )
+    for unjoined in facts.unjoined:
+        container, networks = unjoined.container, " and ".join(unjoined.networks)
+        yield warning(
+            "not-joined",
+            f"container {container}",
+            f"Docker lists {networks} for it, which it is not on: `docker network connect` was refused; if that is "
+            "refused again when the container is started again, it does not start",
+            fix=f"docker stop {container} && {_disconnect(container, unjoined.networks)} && docker start {container}",
+            advice="nothing has to be done if it was started with --rm",
+        )
     guard = facts.guard
     if guard is None:
         return
@@ -58,6 +66,10 @@ def check_guarded(facts: Facts) -> Iterator[Finding]:
         yield from _check_status(facts, guard.status)
     except JsonError as exc:
         yield warning("guarded-unknown", _SUBJECT, f"cni-egress has another version: {exc}")
+
+
+def _disconnect(container: str, networks: Iterable[str]) -> str:
+    return " && ".join(f"docker network disconnect {network} {container}" for network in networks)
 
 
 def _check_status(facts: Facts, status: JsonObject) -> Iterator[Finding]:

@@ -7,10 +7,14 @@ from dataclasses import replace
 import pytest
 
 from cni_bridge_spec import JsonObject, JsonValue
+from cnm_bridge.core.engine_facts.container import EngineContainer
+from cnm_bridge.core.engine_facts.network import EngineNetwork
 from cnm_bridge.operator.doctor.facts import Facts, Finding, GuardFacts, JoinedEndpoint, Severity
+from cnm_bridge.operator.doctor.gather import find_unjoined
 from cnm_bridge.operator.doctor.guarded import check_guarded
 from tests.unit.cnm_bridge.operator.doctor.host import BRIDGE, HEALTHY, configured
 
+WEB = "c" * 64
 STATUS: JsonObject = {
     "version": 1,
     "isRunning": True,
@@ -93,12 +97,34 @@ def test_a_bridge_that_another_network_guards() -> None:
     assert found(host("10.0.5.7", guarded=["cni-blue"])) == []
 
 
-def test_a_way_out() -> None:
-    """A guarded container with an open network reaches everything there."""
-    endpoint = JoinedEndpoint(container="web", configuration="lan", ways_out=("bridge",))
-    (one,) = found(replace(HEALTHY, endpoints=(endpoint,)))
-    assert (one.code, one.subject) == ("guarded-way-out", "container web")
-    assert one.fix == "docker network disconnect bridge web"
+@pytest.mark.parametrize(("others", "words"), [(["bridge"], "bridge, which is"), (["b", "c"], "b and c, which are")])
+def test_a_way_out(others: list[str], words: str) -> None:
+    """A guarded container with an open network reaches everything there; two guarded networks have one finding."""
+    endpoint = JoinedEndpoint(container="web", configuration="lan", ways_out=others)
+    (one,) = found(replace(HEALTHY, endpoints=(endpoint, endpoint)))
+    assert (one.code, one.subject, f"on {words} neither" in one.text) == ("guarded-way-out", "container web", True)
+    assert one.fix == " && ".join(f"docker network disconnect {other} web" for other in others)
+
+
+def test_networks_that_docker_only_lists() -> None:
+    """The daemon or Docker knows an endpoint on the others; a stopped container can be taken off, and needs not be."""
+    entries = {"n1": "held", "n2": "known", "n3": "gone", "": ""}
+    listed: JsonObject = {
+        f"net{number}": {"NetworkID": one, "EndpointID": end} for number, (one, end) in enumerate(entries.items(), 1)
+    }
+    document: JsonObject = {"Id": WEB, "Names": ["/web"], "State": "running", "NetworkSettings": {"Networks": listed}}
+    bare: JsonObject = {"Internal": False, "Containers": {}}
+    networks = [EngineNetwork.from_json({**bare, "Id": f"n{it}", "Name": f"net{it}"}) for it in (1, 3, 4, 5)]
+    known: JsonObject = {**bare, "Id": "n2", "Name": "net2", "Containers": {WEB: {"EndpointID": "known"}}}
+    networks.append(EngineNetwork.from_json(known))
+    held: JsonObject = {"endpoints": [{"id": "held", "networkId": "n1"}]}
+    unjoined = tuple(find_unjoined(held, [EngineContainer.from_json(document)], networks))
+    (one,) = found(replace(HEALTHY, unjoined=unjoined))
+    assert (one.code, one.subject, "lists net3 and net4 for it" in one.text) == ("not-joined", "container web", True)
+    off = "docker network disconnect net3 web && docker network disconnect net4 web"
+    assert one.fix == f"docker stop web && {off} && docker start web"
+    stopped = EngineContainer.from_json({**document, "State": "exited"})
+    assert [*find_unjoined(held, [stopped], networks)] == []
 
 
 def test_the_command_does_not_answer() -> None:
