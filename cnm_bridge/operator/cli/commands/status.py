@@ -109,7 +109,11 @@ def show_status(status: JsonObject, containers: Mapping[str, str]) -> Shown:
     endpoints = get_objects(status, "endpoints")
     on = {get_str(endpoint, "id"): labels.get(get_str(endpoint, "networkId")) for endpoint in endpoints}
     not_published: list[JsonObject] = [
-        {**one, "container": containers.get(get_str(one, "id")) or one["id"], "network": on[get_str(one, "id")]}
+        {
+            **one,
+            "container": containers.get(get_str(one, "id")) or get_str(one, "id")[:SHORT],
+            "network": on[get_str(one, "id")],
+        }
         for one in endpoints
         if find_str(one, "notPublished")
     ]
