@@ -165,7 +165,7 @@ class Enforcement:
                 self._elements.forget(address, record.policy.all_ports())
             forget_connections(self._nftables.netlink, address)
         self._records.remove(record)
-        links = (link for found in self._guarded().values() for link in found)
+        links = set().union(*self._guarded().values())
         if self._records.is_empty() or sum(not _exists(link) for link in links) >= _SWEEP_AT:
             self.sweep()
 
@@ -230,7 +230,8 @@ class Enforcement:
         Raises:
             NetlinkError: The kernel has refused to answer.
         """
-        return links_with_rule() | self._guarded()[Family.INET, "links"]
+        guarded = self._guarded()
+        return links_with_rule() | (guarded[Family.INET, "links"] - guarded[Family.BRIDGE, "ports"])
 
     def repair(self) -> tuple[str, ...]:
         """Put in force again whatever is missing of the records, as after `nft flush ruleset` or `ip rule flush`.
@@ -410,9 +411,13 @@ class Enforcement:
 
 
 def _changes(verb: Verb, record: Record) -> Iterator[Change]:
-    """Return the elements of a record: those that say what its container may do, and the guards of its links."""
+    """Return the elements of a record: those that say what its container may do, and the guards of its links.
+
+    The port of a bridge is guarded like the bridge: if root removes the bridge and makes it again, the port is no port,
+    and the host routes what comes from it.
+    """
     link = key_ifname(record.link)
-    yield Change(verb, Family.INET, "links", (Element(link),))
+    yield Change(verb, Family.INET, "links", tuple(Element(key_ifname(name)) for name in _guarded_by(record)))
     yield Change(verb, Family.INET, "inside", (Element(link),))
     yield from (replace(change, verb=verb) for change in _sources(record, chain_of(record.policy, record.subnets)))
     if record.policy.needs_responder:
@@ -428,6 +433,10 @@ def _changes(verb: Verb, record: Record) -> Iterator[Change]:
         yield Change(verb, Family.BRIDGE, f"addresses{address.version}", (Element(key),))
         if isinstance(address, IPv6Address):
             yield Change(verb, Family.BRIDGE, "targets6", (Element(key),))
+
+
+def _guarded_by(record: Record) -> tuple[str, ...]:
+    return (record.link, record.port) if record.has_bridge else (record.link,)
 
 
 def _sources(record: Record, chain: str) -> Iterator[Change]:
@@ -458,7 +467,8 @@ def _is_permitted(
 def _element_text(record: Record) -> str:
     """Return the same elements as text for `nft`."""
     chain = chain_of(record.policy, record.subnets)
-    lines = [f'inet {TABLE} {name} {{ "{record.link}" }}' for name in ("links", "inside")]
+    lines = [f'inet {TABLE} links {{ "{name}" }}' for name in _guarded_by(record)]
+    lines.append(f'inet {TABLE} inside {{ "{record.link}" }}')
     for address in record.addresses:
         lines.append(f'inet {TABLE} sources{address.version} {{ "{record.link}" . {address} : goto {chain} }}')
         if record.policy.needs_responder:

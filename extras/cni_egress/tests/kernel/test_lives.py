@@ -378,6 +378,15 @@ def test_a_guard_outlives_a_bridge_with_containers(network: Network, outside: In
     assert arrived == {f"17 {one.four} > {OPEN}:443"}
 
 
+def test_a_container_whose_bridge_is_another_one(network: Network, outside: Internet) -> None:
+    """Root has made the bridge again. The container's link is no port of it, but the host answers for its address."""
+    with network.container("one") as one:
+        HOST.ip("link delete agents0", "link add agents0 up type bridge", "address add 10.66.1.1/24 dev agents0")
+        with sending(one):
+            time.sleep(1.0)
+    assert not [line for line in outside.arrivals() if line.startswith("17 ")]
+
+
 def test_sweeps_and_adds_at_once(network: Network, outside: Internet) -> None:
     """The bridge of each container is made anew while guards of links that are gone are removed: none loses its own."""
     ended, swept = threading.Event(), list[str]()
