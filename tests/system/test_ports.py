@@ -277,6 +277,12 @@ def test_a_port_of_dockers_own_network(scene: Scene) -> None:
     assert "Address already in use; choose another port" in error
 
 
+def test_a_port_of_an_address_that_the_host_lacks(scene: Scene) -> None:
+    """The error does not look for another port."""
+    network, _ = port_network(scene)
+    assert "choose an address that the host has" in scene.run_refusal(network, "-p", "203.0.113.7:8096:96")
+
+
 STARTS: Final = 8
 """Docker joins the networks of a container in random order."""
 

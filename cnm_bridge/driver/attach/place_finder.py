@@ -304,4 +304,7 @@ def refuse_to_move(record: EndpointRecord, reason: str) -> None:
             f"this link a name of its own: {_GIVE_A_NAME}"
         )
     if record.attachment.ifname != f"{record.ifname_prefix}0":
-        raise Refused(f"a link called {record.attachment.ifname} cannot be made in the sandbox: {reason}")
+        raise Refused(
+            f"a link called {record.attachment.ifname} cannot be made in the sandbox: {reason}; leave out "
+            "com.docker.network.endpoint.ifname for it"
+        )

@@ -2,6 +2,8 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Chooses ports of the host for a container: requested ones, those it had before, or any free ones."""
 
+import errno
+import os
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from typing import Final
 
@@ -72,10 +74,12 @@ class _Choice:
             return chosen
         place = place_of(request.host_ip, first)
         if first == last:
-            raise Refused(
-                f"port {place}/{protocol} cannot be published: {chosen}; choose another port, or stop what has this "
-                f"one (docker ps --filter publish={first}, or ss -lntup)"
+            advice = (
+                f"choose another port, or stop what has this one (docker ps --filter publish={first}, or ss -lntup)"
             )
+            if chosen == os.strerror(errno.EADDRNOTAVAIL):
+                advice = "choose an address that the host has (ip address)"
+            raise Refused(f"port {place}/{protocol} cannot be published: {chosen}; {advice}")
         raise Refused(
             f"no port of {place}-{last}/{protocol} can be published; reason for the last one: {chosen}; choose others"
         )

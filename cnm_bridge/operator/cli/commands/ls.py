@@ -14,7 +14,7 @@ from cnm_bridge.operator.cli.admin_client import AdminClient
 from cnm_bridge.operator.cli.command import Command, ExitStatus
 from cnm_bridge.operator.cli.containers import Inventory, dynamic_addresses, take_inventory
 from cnm_bridge.operator.cli.daemon_settings import asks_daemon
-from cnm_bridge.operator.cli.output import UNKNOWN, Shown, Table, age, changed_text, ports_text, shows
+from cnm_bridge.operator.cli.output import SHORT, UNKNOWN, Shown, Table, age, changed_text, ports_text, shows
 from cnm_bridge.operator.cli.tree import draw_tree
 
 _DYNAMIC: Final = ("DYNAMIC", "dynamic")
@@ -125,7 +125,7 @@ def _row(endpoint: JsonObject, inventory: Inventory) -> JsonObject:
     return {
         "container": container.name if container else UNKNOWN,
         "image": container.image if container else UNKNOWN,
-        "network": inventory.networks.get(network_id, network_id),
+        "network": inventory.networks.get(network_id, network_id[:SHORT]),
         "addresses": " ".join(get_strings(endpoint, "addresses")),
         "dynamic": " ".join(dynamic_addresses(endpoint)),
         "key": _key(endpoint),

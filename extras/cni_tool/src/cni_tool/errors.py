@@ -12,7 +12,7 @@ class AttachmentExists(CniError):
     def __init__(self, network: str, container_id: str, ifname: str) -> None:
         super().__init__(
             f"{ifname} of {container_id} is already attached to {network}, or its DEL is pending; delete it first, "
-            "with force=True if its DEL cannot succeed"
+            "with force=True (del --force) if its DEL cannot succeed"
         )
 
 
