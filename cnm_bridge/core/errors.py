@@ -121,7 +121,8 @@ _PLUGINS: Final = "`cni-bridge doctor` says what to install"
 
 _NEXT_STEPS: Final[Mapping[str, str]] = {
     # bridge
-    "already has an IP address different from": "`cni-bridge doctor` shows the address and the command that removes it",
+    "already has an IP address different from": "if another network uses the bridge, give this list one of its own; "
+    "otherwise `cni-bridge doctor` shows the address and the command that removes it",
     # of the runtime
     "put a .conflist file there": "`cni-bridge network create NAME --subnet 10.22.0.0/16` makes one, and its network",
     "failed to find plugin": _PLUGINS,
