@@ -4,7 +4,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -105,19 +105,19 @@ class NetworkLists:
                 found = with_guard(found, egress.allow, audit=egress.audit)
         return await self.runtime.negotiate(found)
 
-    def find_guarded(self, network: NetworkRecord) -> NetworkConfigurationList | None:
-        """Return the list of a network that is on disk now, with what its options add to guard it.
+    def guarded_lists(self) -> Iterator[tuple[NetworkRecord, NetworkConfigurationList]]:
+        """Yield each network with its list that is on disk now, and what its options add to guard it.
 
-        None if its name is not known, there is no such list, or the options are not valid for it: then no container
-        starts on the network.
+        A network is left out if its name is not known, there is no such list, or the options are not valid for it: then
+        no container starts on the network.
         """
-        name = network.configuration or network.name
-        if name is None:
-            return None
-        with suppress(BridgeError, CniError):
-            egress = parse_options(network.options).egress
-            return with_guard(self.index().find(name), egress.allow, audit=egress.audit)
-        return None
+        index = self.index()
+        for network in self.store.networks():
+            name = network.configuration or network.name
+            if name is not None:
+                with suppress(BridgeError, CniError):
+                    egress = parse_options(network.options).egress
+                    yield network, with_guard(index.find(name), egress.allow, audit=egress.audit)
 
     def bound_names(self) -> tuple[str, ...]:
         """Return the names of the lists that networks use."""

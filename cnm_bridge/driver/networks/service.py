@@ -240,12 +240,12 @@ class NetworkService:
         """Refuse a guarded network on the bridge of one that is not, and the reverse.
 
         A network whose name Docker has not reported yet has no list that is known, and is not compared. Those that
-        come from the engine (`engine_import.py`) are not checked: what exists stays, and `doctor` reports it.
+        come from the engine (`engine_import.py`) or a swarm's manager are not checked: what exists stays, and `doctor`
+        reports it.
         """
-        for other in self.store.networks():
-            listed = None if other.id == network.id else self.lists.find_guarded(other)
-            bridge = None if listed is None else find_shared_bridge(configuration, listed)
-            if listed is not None and bridge is not None:
+        for other, listed in () if self.is_global else self.lists.guarded_lists():
+            bridge = find_shared_bridge(configuration, listed)
+            if other.id != network.id and bridge is not None:
                 refuse_shared_bridge(bridge, await self._show(other), is_other_guarded=is_guarded(listed))
 
     async def _show(self, network: NetworkRecord) -> str:

@@ -226,9 +226,9 @@ class WaysOut:
                 for endpoint in of_networks
                 if endpoint.container_id and endpoint.id in self._guarded
             }
-        known: dict[str, EngineNetwork | None] = {}
         ids = [*containers]
         for first in range(0, len(ids), _AT_ONCE):
+            known: dict[str, EngineNetwork | None] = {}  # described after these containers are listed
             for container in await self.engine.find_starting(ids[first : first + _AT_ONCE]):
                 records = self._joined(map(EndpointId, container.endpoint_ids & self._guarded))
                 networks = {record.network_id for record in records}

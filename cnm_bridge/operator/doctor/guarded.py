@@ -92,7 +92,6 @@ def _check_status(facts: Facts, status: JsonObject) -> Iterator[Finding]:
             f"containers: {first} is missing; another program has removed it",
             fix="systemctl restart cni-egress" if status["isRunning"] is True else _START,
         )
-    yield from _check_bridges(facts, frozenset(get_strings(status, "guarded")))
     for conflict in get_strings(status, "conflicts"):
         yield warning(
             "guarded-mark",
@@ -100,6 +99,7 @@ def _check_status(facts: Facts, status: JsonObject) -> Iterator[Finding]:
             f"{conflict}, which has the bit of packets that guarded containers may send",
             advice='give the plugin egress another bit in all lists, such as "mark": "0x20000000"',
         )
+    yield from _check_bridges(facts, frozenset(get_strings(status, "guarded")))
 
 
 def _check_bridges(facts: Facts, guarded: frozenset[str]) -> Iterator[Finding]:

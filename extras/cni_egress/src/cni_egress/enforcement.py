@@ -166,7 +166,7 @@ class Enforcement:
             forget_connections(self._nftables.netlink, address)
         self._records.remove(record)
         links = set().union(*self._guarded().values())
-        if self._records.is_empty() or sum(not _exists(link) for link in links) >= _SWEEP_AT:
+        if self._records.is_empty() or len(links - _links()) >= _SWEEP_AT:
             self.sweep()
 
     def sweep(self) -> None:
@@ -199,7 +199,7 @@ class Enforcement:
             BadRecord: A record cannot be read.
             NetlinkError: The kernel has refused to answer.
         """
-        gone = {link for link in links_with_rule().union(*self._guarded().values()) if not _exists(link)}
+        gone = links_with_rule().union(*self._guarded().values()) - _links()
         if not gone:  # the usual case, in which no record is read
             return gone
         return gone.difference(*((record.link, record.port) for record in self._records.all()))
@@ -217,11 +217,11 @@ class Enforcement:
             NetlinkError: The kernel has refused.
         """
         stale = self.stale_guards()
+        if stale:
+            remove_locks(stale)  # first: killed between the two, packets are refused with a line in the log
         for (family, name), links in self._guarded().items():
             gone = tuple(Element(key_ifname(link)) for link in sorted(links & stale))
             self._nftables.commit([Change(Verb.DELETE, family, name, gone)])
-        if stale:
-            remove_locks(stale)
         return stale
 
     def guarded_links(self) -> set[str]:
@@ -397,7 +397,7 @@ class Enforcement:
             if other is None:
                 continue
             is_same = (other.container_id, other.ifname) == (record.container_id, record.ifname)
-            if not is_same and other.link != record.link and _exists(other.port):
+            if not is_same and other.link != record.link and other.port in _links():
                 raise AddressTaken(f"{other} has one of the addresses already, and policies are found by address")
             found[other.container_id, other.ifname] = other
         return list(found.values())
@@ -502,12 +502,9 @@ def _policy_text(record: Record) -> str:
     return render_policy(record.policy, record.subnets)
 
 
-def _exists(link: str) -> bool:
-    try:
-        socket.if_nametoindex(link)
-    except OSError:
-        return False
-    return True
+def _links() -> set[str]:
+    """Return the links of this network namespace."""
+    return {name for _, name in socket.if_nameindex()}
 
 
 def _run_nft(text: str) -> None:

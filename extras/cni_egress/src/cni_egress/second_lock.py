@@ -121,7 +121,14 @@ def _rule(family: int, link: str, mark: int) -> bytes:
 def _parse(rule: bytes) -> tuple[str, int] | None:
     """Return the link and the mark of a rule; None if it is not one of ours."""
     fields = dict(attributes(rule[12:]))
-    is_ours = rule[7] == _BLACKHOLE and fields.get(_PRIORITY_KIND) == struct.pack("=L", _PRIORITY)
-    if not is_ours or _IIF not in fields or _FWMASK not in fields:
+    if _IIF not in fields or _FWMASK not in fields:
         return None
-    return fields[_IIF].rstrip(b"\0").decode(), struct.unpack("=L", fields[_FWMASK])[0]
+    mark = struct.unpack("=L", fields[_FWMASK])[0]
+    is_ours = (
+        rule[1:3] == bytes(2)  # without a destination and a source
+        and rule[7] == _BLACKHOLE
+        and fields.get(_PRIORITY_KIND) == struct.pack("=L", _PRIORITY)
+        and fields.get(_FWMARK, bytes(4)) == bytes(4)
+        and mark.bit_count() == 1
+    )
+    return (fields[_IIF].rstrip(b"\0").decode(), mark) if is_ours else None

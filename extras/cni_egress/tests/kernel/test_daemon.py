@@ -164,8 +164,12 @@ def test_guards_end_with_their_links(host: Host, agent: Container) -> None:
     own = Namespace(Path("/proc/self/ns/net"))
     own.run("nft add element inet cni-egress links { gone0 }")
     own.ip("rule add priority 40 iif gone0 fwmark 0/0x10000000 blackhole")
+    another = "priority 40 from 10.9.0.0/16 iif gone1 fwmark 0x1/0x1 blackhole"  # an administrator's
+    own.ip(f"rule add {another}")
     host.start_daemon()
     wait_until(lambda: b"gone0" not in own.run("nft list ruleset") + own.run("ip rule"), "the guard has gone", 20)
+    assert b"gone1" in own.run("ip rule")
+    own.ip(f"rule delete {another}")
     assert agent.record.link.encode() in own.run("ip rule show priority 40")
     assert not agent.can_reach("11.1.0.1")
 
