@@ -105,8 +105,8 @@ class NetworkLists:
                 found = with_guard(found, egress.allow, audit=egress.audit)
         return await self.runtime.negotiate(found)
 
-    def guarded_lists(self) -> Iterator[tuple[NetworkRecord, NetworkConfigurationList]]:
-        """Yield each network with its list that is on disk now, and what its options add to guard it.
+    def current_lists(self) -> Iterator[tuple[NetworkRecord, NetworkConfigurationList]]:
+        """Yield each network with its list as it is on disk now, and the guard that the network's options add.
 
         A network is left out if its name is not known, there is no such list, or the options are not valid for it: then
         no container starts on the network.
@@ -114,10 +114,14 @@ class NetworkLists:
         index = self.index()
         for network in self.store.networks():
             name = network.configuration or network.name
-            if name is not None:
-                with suppress(BridgeError, CniError):
-                    egress = parse_options(network.options).egress
-                    yield network, with_guard(index.find(name), egress.allow, audit=egress.audit)
+            if name is None:
+                continue
+            try:
+                egress = parse_options(network.options).egress
+                found = with_guard(index.find(name), egress.allow, audit=egress.audit)
+            except (BridgeError, CniError):
+                continue
+            yield network, found
 
     def bound_names(self) -> tuple[str, ...]:
         """Return the names of the lists that networks use."""

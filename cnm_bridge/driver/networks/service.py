@@ -243,7 +243,7 @@ class NetworkService:
         come from the engine (`engine_import.py`) or a swarm's manager are not checked: what exists stays, and `doctor`
         reports it.
         """
-        for other, listed in () if self.is_global else self.lists.guarded_lists():
+        for other, listed in () if self.is_global else self.lists.current_lists():
             bridge = find_shared_bridge(configuration, listed)
             if other.id != network.id and bridge is not None:
                 refuse_shared_bridge(bridge, await self._show(other), is_other_guarded=is_guarded(listed))
